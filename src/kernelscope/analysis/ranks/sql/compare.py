@@ -18,6 +18,7 @@ from kernelscope.events import Frame
 
 from .dataset import Dataset, opened
 from .meetings import Found, Meetings
+from .replicas import notes_on_replicas
 from .shares import unlike_keys, unlike_keys_on_ray
 
 
@@ -50,6 +51,8 @@ def ranks_in_tables(
             *_constants(tables, numbers),
         ]
         checked = {"same_inputs": compared, "collectives": len(meetings), "rechecked": rechecked}
+        if not found and "updates" not in tables.missing:  # as in memory
+            notes += notes_on_replicas(tables, numbers)
         deviations = _described(tables, found, {each.rank: each.host for each in summaries})
         return answer(summaries, tables.world_size, deviations, checked, notes)
 
@@ -73,7 +76,7 @@ def _alone(tables: Dataset) -> Iterator[Found]:
 
 def _constants(tables: Dataset, numbers: Sequence[int]) -> Iterator[Found]:
     """Inputs of compiled graphs that changed on one rank alone."""
-    if not tables.has_constants:
+    if "constants" in tables.missing:
         return
     ranks = {number: list[Constant]() for number in numbers}
     # Only what changed somewhere matters, and then what all ranks have of it.

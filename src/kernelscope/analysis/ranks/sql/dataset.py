@@ -16,7 +16,8 @@ from kernelscope.errors import RunError
 FORMAT, VERSION = "kernelscope.ranks", 1
 ABOUT = "dataset.json"
 BY_STEPS = ("calls", "arguments", "hashes")  # TABLE/rank=0/steps=0-41/TABLE.parquet
-BY_RANK = ("collectives", "deviations", "constants")  # TABLE/rank=0/TABLE.parquet
+BY_RANK = ("collectives", "deviations", "constants", "updates")  # TABLE/rank=0/TABLE.parquet
+_LATER = {"constants": "constants of compiled graphs", "updates": "tensors that the optimizer updates"}
 _MEMORY = 6.0  # GB that DuckDB may take before it writes to disk
 _PATTERNS = "*?[]{}"
 
@@ -42,12 +43,11 @@ class Dataset:
         chosen = "" if only is None else f" WHERE rank IN ({', '.join(map(str, map(int, only)))})"
         files = {name: f"{name}/*/*/*.parquet" for name in BY_STEPS}
         files |= {name: f"{name}/*/*.parquet" for name in BY_RANK}
-        self.has_constants = any(root.glob(files["constants"]))
-        if not self.has_constants:  # an earlier version wrote the tables
-            del files["constants"]
+        self.missing = {name for name in _LATER if not any(root.glob(files[name]))}
+        for name in sorted(self.missing):  # an earlier version wrote the tables
+            del files[name]
             self.notes.append(
-                "an earlier version wrote the tables: constants of compiled graphs were not compared; export "
-                "the run again"
+                f"an earlier version wrote the tables: {_LATER[name]} were not compared; export the run again"
             )
         for name, pattern in files.items():
             types = "{'rank': BIGINT, 'steps': VARCHAR}" if name in BY_STEPS else "{'rank': BIGINT}"

@@ -15,6 +15,7 @@ from kernelscope.analysis.ranks.collective_results import gives_all_the_same
 from kernelscope.analysis.ranks.constants import Constants
 from kernelscope.analysis.ranks.contents import changed_memory, rechecked
 from kernelscope.analysis.ranks.rank import Rank
+from kernelscope.analysis.ranks.replicas import Updates
 from kernelscope.analysis.ranks.same_inputs import ComparableCalls, comparable, is_known
 from kernelscope.analysis.ranks.waits import Waits
 from kernelscope.model.call import KernelCall
@@ -35,6 +36,11 @@ DEVIATIONS = {"index": "int64", "kind": "string", "argument": "string", "reason"
 CONSTANTS = {
     "key": "word", "argument": "string", "value": "word", "before": "int64", "changed": "int64",
     "other": "word", "after": "int64",
+}  # fmt: skip
+# One row for each tensor that the optimizer updates, and step; see `replicas`.
+UPDATES = {
+    "kind": "word", "number": "int64", "first": "word", "step": "int64", "after": "word", "index": "int64",
+    "argument": "string", "kernel_name": "string", "origin": "string",
 }  # fmt: skip
 RANKS = {
     "rank": "int64", "local_rank": "int64", "host": "string", "part": "string", "calls": "int64",
@@ -116,9 +122,9 @@ def meeting_word(key: Key) -> int:
     return text_word(repr(key))
 
 
-def deviation_rows(rank: Rank, constants: Constants) -> Iterator[Row]:
-    """What is wrong on a rank, whatever the others did; `constants` are there after the last."""
-    for each in (*changed_memory(rank, constants), *rechecked(rank)):
+def deviation_rows(rank: Rank, constants: Constants, updates: Updates) -> Iterator[Row]:
+    """What is wrong on a rank, whatever the others did; `constants` and `updates` are then filled."""
+    for each in (*changed_memory(rank, constants, updates), *rechecked(rank)):
         yield {
             "index": each.index, "kind": each.kind, "argument": each.argument, "reason": each.reason,
         }  # fmt: skip
@@ -126,6 +132,14 @@ def deviation_rows(rank: Rank, constants: Constants) -> Iterator[Row]:
 
 def constant_rows(constants: Constants) -> Iterator[Row]:
     return ({name: getattr(each, name) for name in CONSTANTS} for each in constants)
+
+
+def update_rows(updates: Updates) -> Iterator[Row]:
+    for kind, number in sorted(updates.own_contents()):
+        known = updates.by_key[kind, number]
+        for step, (after, _, _) in sorted(known.left.items()):
+            about = {"kind": kind, "number": number, "first": known.first, "step": step, "after": after}
+            yield about | updates.place((kind, number), step)
 
 
 def rank_row(rank: Rank) -> Row:
