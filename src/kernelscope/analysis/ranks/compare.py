@@ -16,6 +16,7 @@ from .deviation import RanksResult
 from .first_deviations import answer
 from .replicas import Updates, replica_notes
 from .same_inputs import SameInputs
+from .sent.in_memory import SentValues
 from .sql.dataset import is_dataset
 from .step_table import StepTable, step_table
 
@@ -48,7 +49,11 @@ def ranks_by_step(
     notes += order.notes()
     same = SameInputs(loaded)
     unequal = unequal_results(loaded, order.meetings)
-    found = [*order.deviations(), *result_deviations(loaded, unequal), *same.deviations()]
+    sent = SentValues(loaded, order.meetings)
+    undecided = [u for u in unequal if (u.meeting.group, u.meeting.number) not in sent.meetings]
+    found = [
+        *order.deviations(), *sent.deviations, *result_deviations(loaded, undecided), *same.deviations(),
+    ]  # fmt: skip
     constants = {rank.number: Constants() for rank in loaded}
     updates = {rank.number: Updates(rank) for rank in loaded}
     for rank in loaded:
@@ -58,6 +63,7 @@ def ranks_by_step(
     checked = {
         "same_inputs": same.compared,
         "collectives": len(order.meetings),
+        "sent": sent.compared,
         "rechecked": sum(rechecks(rank) for rank in loaded),
     }
     if not found:  # what one rank computed wrongly makes replicas differ, too

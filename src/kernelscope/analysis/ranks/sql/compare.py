@@ -19,6 +19,7 @@ from kernelscope.events import Frame
 from .dataset import Dataset, opened
 from .meetings import Found, Meetings
 from .replicas import notes_on_replicas
+from .sent_values import SentValues
 from .shares import unlike_keys, unlike_keys_on_ray
 
 
@@ -44,13 +45,16 @@ def ranks_in_tables(
         for each in summaries:
             notes += limit_note(each.rank, each.calls)
         compared, unlike = unlike_keys_on_ray(tables, only) if engine == "ray" else unlike_keys(tables)
+        sent = SentValues(tables)
         found = [
-            *meetings.deviations(),
+            *sent.deviations,
+            *meetings.deviations(sent.meetings),
             *_computed(tables, unlike),
             *_alone(tables),
             *_constants(tables, numbers),
         ]
-        checked = {"same_inputs": compared, "collectives": len(meetings), "rechecked": rechecked}
+        checked = {"same_inputs": compared, "collectives": len(meetings)}
+        checked |= {"sent": sent.compared, "rechecked": rechecked}
         if not found and "updates" not in tables.missing:  # as in memory
             notes += notes_on_replicas(tables, numbers)
         deviations = _described(tables, found, {each.rank: each.host for each in summaries})

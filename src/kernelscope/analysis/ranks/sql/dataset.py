@@ -17,7 +17,10 @@ FORMAT, VERSION = "kernelscope.ranks", 1
 ABOUT = "dataset.json"
 BY_STEPS = ("calls", "arguments", "hashes")  # TABLE/rank=0/steps=0-41/TABLE.parquet
 BY_RANK = ("collectives", "deviations", "constants", "updates")  # TABLE/rank=0/TABLE.parquet
-_LATER = {"constants": "constants of compiled graphs", "updates": "tensors that the optimizer updates"}
+_LATER = {  # tables, and a column of collectives
+    "constants": "constants of compiled graphs", "updates": "tensors that the optimizer updates",
+    "sent": "results of broadcasts and all-gathers with what was sent",
+}  # fmt: skip
 _MEMORY = 6.0  # GB that DuckDB may take before it writes to disk
 _PATTERNS = "*?[]{}"
 
@@ -43,17 +46,20 @@ class Dataset:
         chosen = "" if only is None else f" WHERE rank IN ({', '.join(map(str, map(int, only)))})"
         files = {name: f"{name}/*/*/*.parquet" for name in BY_STEPS}
         files |= {name: f"{name}/*/*.parquet" for name in BY_RANK}
-        self.missing = {name for name in _LATER if not any(root.glob(files[name]))}
-        for name in sorted(self.missing):  # an earlier version wrote the tables
+        self.missing = {name for name in ("constants", "updates") if not any(root.glob(files[name]))}
+        for name in sorted(self.missing):
             del files[name]
-            self.notes.append(
-                f"an earlier version wrote the tables: {_LATER[name]} were not compared; export the run again"
-            )
         for name, pattern in files.items():
             types = "{'rank': BIGINT, 'steps': VARCHAR}" if name in BY_STEPS else "{'rank': BIGINT}"
             options = f"hive_partitioning = true, hive_types = {types}"
             source = f"read_parquet({_quoted(root / pattern)}, {options})"
             self.execute(f"CREATE VIEW {name} AS SELECT * FROM {source}{chosen}")
+        columns = {row[0] for row in self.rows("DESCRIBE collectives")}
+        self.missing |= {"sent"} - columns
+        for name in sorted(self.missing):  # an earlier version wrote the tables
+            self.notes.append(
+                f"an earlier version wrote the tables: {_LATER[name]} were not compared; export the run again"
+            )
         self.execute(f"CREATE VIEW ranks AS SELECT * FROM read_parquet({_quoted(root / 'ranks.parquet')})")
 
     def execute(self, sql: str, values: Any = None) -> None:
