@@ -1,7 +1,7 @@
 """The ranks of a run as one dataset of Parquet tables, partitioned by rank and steps.
 
 calls, arguments and hashes: TABLE/rank=0/steps=0-41/TABLE.parquet
-collectives, deviations, constants, updates, kernels, graphs and findings: TABLE/rank=0/TABLE.parquet
+the others, of a rank as a whole: TABLE/rank=0/TABLE.parquet
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kernelscope.analysis.ranks.sql.rank_tables import (
     COLLECTIVES,
     CONSTANTS,
     DEVIATIONS,
+    GENERATORS,
     HASHES,
     RANKS,
     UPDATES,
@@ -30,6 +31,7 @@ from kernelscope.analysis.ranks.sql.rank_tables import (
     collective_rows,
     constant_rows,
     deviation_rows,
+    generator_rows,
     rank_row,
     update_rows,
 )  # fmt: skip
@@ -95,6 +97,7 @@ def _write_rank(tables: Tables, rank: Rank, folder: Path) -> None:
     tables.write(file("deviations"), DEVIATIONS, deviation_rows(rank, constants, updates))
     tables.write(file("constants"), CONSTANTS, constant_rows(constants))
     tables.write(file("updates"), UPDATES, update_rows(updates))
+    tables.write(file("generators"), GENERATORS, generator_rows(rank))
     tables.write(file("kernels"), KERNELS, map(asdict, run.kernels))
     tables.write(file("graphs"), GRAPHS, map(asdict, run.graphs))
     tables.write(file("findings"), FINDINGS, map(asdict, run.noted_findings()))

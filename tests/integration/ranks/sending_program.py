@@ -58,6 +58,16 @@ def send(rank: int) -> None:
         dist.all_gather([torch.zeros(6, 2)[:, 0] for _ in range(2)], own)  # read in another way
 
 
+def draw(rank: int, more: int) -> None:
+    """Both ranks begin with the same generator; in step 1, rank 1 draws so many numbers more."""
+    torch.manual_seed(3)
+    for step in range(4):
+        dist.all_reduce(torch.randn(6))
+        if rank == 1 and step == 1:
+            torch.rand(more)
+        kernelscope.step()
+
+
 WAYS: dict[str, Callable[[], Listener | None]] = {
     "clean": lambda: None,
     "gathered": lambda: FlipOutput("c10d.allgather_"),
@@ -79,6 +89,9 @@ def main() -> None:
             send(rank)
         if listener is not None:
             BUS.detach(listener)
+    for way, more in {"alike": 0, "parted": 5}.items():
+        with kernelscope.record(path=folder / way, values="hash", ops="all"):
+            draw(rank, more)
     dist.destroy_process_group()
 
 

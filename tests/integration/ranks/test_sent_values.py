@@ -1,4 +1,4 @@
-"""A broadcast and an all-gather give what was sent: of two ranks that disagree, the wrong one is known."""
+"""What ranks send and what they draw: which of two that disagree is wrong, and when generators part."""
 
 from __future__ import annotations
 
@@ -67,6 +67,13 @@ def test_a_rank_that_sent_other_values_than_it_held_is_named(folder: Path, tmp_p
     first = SentValues(ranks, CollectiveOrder(ranks).meetings).deviations[0]
     assert (first.kind, first.suspects, first.argument) == ("collective-differs", (1,), "input_tensors[0]")
     assert "no rank got the values of what rank 1 put into collective" in first.reason
+
+
+def test_generators_that_part_are_a_note(folder: Path, tmp_path: Path) -> None:
+    alike, parted = (answer(folder, way, tmp_path / way) for way in ("alike", "parted"))
+    assert not alike.notes
+    [note] = [note for note in parted.notes if "generators" in note]
+    assert "(cpu) of ranks 0, 1 had the same state after step 0, and no longer after step 1" in note
 
 
 def test_what_must_equal_what() -> None:

@@ -14,6 +14,7 @@ from .constants import Constants, constant_deviations
 from .contents import changed_memory, limit_note, rechecked
 from .deviation import RanksResult
 from .first_deviations import answer
+from .random_numbers.generators import generator_notes, states_of
 from .replicas import Updates, replica_notes
 from .same_inputs import SameInputs
 from .sent.in_memory import SentValues
@@ -68,5 +69,6 @@ def ranks_by_step(
     }
     if not found:  # what one rank computed wrongly makes replicas differ, too
         notes += replica_notes(updates)
+    notes += generator_notes({rank.number: states_of(rank) for rank in loaded})
     result = answer([summary(rank) for rank in loaded], chosen.world_size, found, checked, notes)
     return result, step_table(loaded, unequal, found)

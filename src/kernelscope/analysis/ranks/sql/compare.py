@@ -12,6 +12,7 @@ from kernelscope.analysis.ranks.constants import Constant, changed_constants
 from kernelscope.analysis.ranks.contents import limit_note
 from kernelscope.analysis.ranks.deviation import CHANGED, COMPUTED, Deviation, RanksResult, RankSummary
 from kernelscope.analysis.ranks.first_deviations import answer
+from kernelscope.analysis.ranks.random_numbers.generators import States, generator_notes
 from kernelscope.analysis.ranks.same_inputs import MOST_OF_A_KERNEL, beside, computed_reason, suspects
 from kernelscope.analysis.ranks.votes import vote
 from kernelscope.events import Frame
@@ -57,6 +58,7 @@ def ranks_in_tables(
         checked |= {"sent": sent.compared, "rechecked": rechecked}
         if not found and "updates" not in tables.missing:  # as in memory
             notes += notes_on_replicas(tables, numbers)
+        notes += generator_notes(_generators(tables, numbers))
         deviations = _described(tables, found, {each.rank: each.host for each in summaries})
         return answer(summaries, tables.world_size, deviations, checked, notes)
 
@@ -68,6 +70,14 @@ def _summaries(tables: Dataset, only: Sequence[int] | None) -> tuple[list[RankSu
     wanted = [row for rank, row in rows.items() if only is None or rank in only]
     rechecked = sum(row["rechecked"] for row in wanted)
     return [RankSummary(**{name: row[name] for name in names}) for row in wanted], rechecked
+
+
+def _generators(tables: Dataset, numbers: Sequence[int]) -> dict[int, States]:
+    found: dict[int, States] = {number: {} for number in numbers}
+    if "generators" not in tables.missing:
+        for rank, step, device, state in tables.rows("SELECT rank, step, device, state FROM generators"):
+            found[rank].setdefault(step, {})[device] = state
+    return found
 
 
 def _alone(tables: Dataset) -> Iterator[Found]:

@@ -16,9 +16,10 @@ from kernelscope.errors import RunError
 FORMAT, VERSION = "kernelscope.ranks", 1
 ABOUT = "dataset.json"
 BY_STEPS = ("calls", "arguments", "hashes")  # TABLE/rank=0/steps=0-41/TABLE.parquet
-BY_RANK = ("collectives", "deviations", "constants", "updates")  # TABLE/rank=0/TABLE.parquet
+BY_RANK = ("collectives", "deviations", "constants", "updates", "generators")  # TABLE/rank=0/TABLE.parquet
 _LATER = {  # tables, and a column of collectives
     "constants": "constants of compiled graphs", "updates": "tensors that the optimizer updates",
+    "generators": "states of random number generators",
     "sent": "results of broadcasts and all-gathers with what was sent",
 }  # fmt: skip
 _MEMORY = 6.0  # GB that DuckDB may take before it writes to disk
@@ -46,7 +47,7 @@ class Dataset:
         chosen = "" if only is None else f" WHERE rank IN ({', '.join(map(str, map(int, only)))})"
         files = {name: f"{name}/*/*/*.parquet" for name in BY_STEPS}
         files |= {name: f"{name}/*/*.parquet" for name in BY_RANK}
-        self.missing = {name for name in ("constants", "updates") if not any(root.glob(files[name]))}
+        self.missing = {name for name in BY_RANK[2:] if not any(root.glob(files[name]))}
         for name in sorted(self.missing):
             del files[name]
         for name, pattern in files.items():

@@ -14,6 +14,7 @@ from kernelscope.analysis.ranks.collective_order import Key, numbered
 from kernelscope.analysis.ranks.collective_results import gives_all_the_same
 from kernelscope.analysis.ranks.constants import Constants
 from kernelscope.analysis.ranks.contents import changed_memory, rechecked
+from kernelscope.analysis.ranks.random_numbers.generators import states_of
 from kernelscope.analysis.ranks.rank import Rank
 from kernelscope.analysis.ranks.replicas import Updates
 from kernelscope.analysis.ranks.same_inputs import ComparableCalls, comparable, is_known
@@ -45,6 +46,7 @@ UPDATES = {
     "kind": "word", "number": "int64", "first": "word", "step": "int64", "after": "word", "index": "int64",
     "argument": "string", "kernel_name": "string", "origin": "string",
 }  # fmt: skip
+GENERATORS = {"step": "int64", "device": "string", "state": "string"}
 RANKS = {
     "rank": "int64", "local_rank": "int64", "host": "string", "part": "string", "calls": "int64",
     "steps": "int64", "collectives": "int64", "torch": "string", "is_closed": "flag", "rechecked": "int64",
@@ -152,6 +154,11 @@ def update_rows(updates: Updates) -> Iterator[Row]:
         for step, (after, _, _) in sorted(known.left.items()):
             about = {"kind": kind, "number": number, "first": known.first, "step": step, "after": after}
             yield about | updates.place((kind, number), step)
+
+
+def generator_rows(rank: Rank) -> Iterator[Row]:
+    for step, states in states_of(rank).items():
+        yield from ({"step": step, "device": device, "state": state} for device, state in states.items())
 
 
 def rank_row(rank: Rank) -> Row:
