@@ -35,8 +35,10 @@ test-all: lint toolchain browser $(VENV)/.installed-models ## test, plus the slo
 test-matrix: $(VENV)/.installed-dev ## a short selection on every supported torch and each Python that is installed
 	$(BIN)/python -m tests.matrix --python $(PYTHON) --write-docs
 
-test-integrations: toolchain $(INTEGRATIONS)/.installed ## trainers, trackers, notebooks, agents: their packages, in an environment of its own
+test-integrations: toolchain $(INTEGRATIONS)/.installed ## trainers, trackers, notebooks, agents, Ray: their packages, in an environment of its own
 	$(INTEGRATIONS)/bin/python -m pytest -m "slow or not slow" -n $(JOBS) --dist loadscope tests/integration/integrations \
+	  tests/integration/cluster tests/unit/processes/test_cluster.py \
+	  tests/integration/ranks/test_flipped_bits.py::test_ray_gives_the_same_answer \
 	  tests/integration/determinism/test_pytest_plugin.py tests/integration/cli/test_json_of_programs.py
 
 sweep: $(VENV)/.installed-dev toolchain ## torch's operator and module databases under shadow (hours); SWEEP="--device cuda --jobs 8"

@@ -281,6 +281,13 @@ def all_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     return dict(environ)
 
 
+def set_variables(changes: Mapping[str, str | None]) -> None:
+    """From now on, of this process and what it starts; None removes one."""
+    os.environ.update({name: value for name, value in changes.items() if value is not None})
+    for name in [name for name, value in changes.items() if value is None]:
+        os.environ.pop(name, None)
+
+
 def compilers(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """C++ compilers to try, in order; the first is CXX, as for Inductor, and may carry arguments."""
     return (*filter(None, [environ.get("CXX")]), "c++", "g++", "clang++")

@@ -2,6 +2,7 @@
 
     make sweep
     python -m tests.sweep --device cuda --dtypes float32,bfloat16 --jobs 8 --minutes 9
+    python -m tests.sweep --ray 10.0.0.7:6379
     python -m tests.sweep --only 'op:fft_*' --samples 1
 
 Every program of the databases is right, so what shadow reports is a false alarm, unless the list of known
@@ -18,8 +19,12 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+
+from kernelscope.processes.cluster.machines import workers_of
+from kernelscope.processes.cluster.ray_cluster import connected
 
 from .databases import DTYPES, Job, jobs
 from .journal import Journal, together
@@ -64,8 +69,14 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="the choice of `make test`: about two minutes")
     parser.add_argument("--shard", default="0/1", metavar="I/N", help="only every N-th job, from the I-th on")
     parser.add_argument(
-        "--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="worker processes"
+        "--jobs",
+        type=int,
+        help="worker processes; default: half of the CPUs; with --ray all",
     )
+    parser.add_argument(
+        "--ray", nargs="?", const="", metavar="ADDRESS",
+        help="workers on a Ray cluster that sees this folder; default: RAY_ADDRESS, or this machine",
+    )  # fmt: skip
     parser.add_argument("--threads", type=int, default=1, help="of each worker")
     parser.add_argument("--timeout", type=float, default=120, help="seconds per sample")
     parser.add_argument("--minutes", type=float, default=0, help="stop after this time; 0: run to the end")
@@ -116,12 +127,15 @@ def run(options: argparse.Namespace, journal: Journal) -> None:
 
     print(f"{len(todo)} jobs; journal {journal.path}", flush=True)
     journal.note_versions(options.device)
-    with tempfile.TemporaryDirectory(prefix="kernelscope-sweep.", ignore_cleanup_errors=True) as temporary:
+    where = nullcontext() if options.ray is None else connected(options.ray, "--ray")
+    made = tempfile.TemporaryDirectory(prefix="kernelscope-sweep.", ignore_cleanup_errors=True)
+    with where as ray, made as temporary:
         cache = (options.cache or Path(temporary)).resolve()
         settings = Settings(
-            options.device, options.samples, options.first, options.timeout, ends, cache, options.threads
+            options.device, options.samples, options.first, options.timeout, ends, cache, options.threads, ray
         )
-        Pool(settings, note).run(todo, journal.tried, options.jobs)
+        free = max(1, (os.cpu_count() or 2) // 2) if ray is None else workers_of(ray, len(todo) or 1)
+        Pool(settings, note).run(todo, journal.tried, options.jobs or free)
     if time.monotonic() >= ends:
         print("stopped because the time was over; the same command continues")
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import queue
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -15,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .databases import Job
+from kernelscope.processes.cluster.machines import WorkerLost
 
-ROOT = Path(__file__).parents[2]
+from .databases import Job
+from .line_process import ROOT, LineProcess, RayLineProcess
+
 _SAMPLES_PER_PROCESS = 150  # compiled code is never unloaded
+_MOST_LOSSES = 2  # workers that a job may take with it
 _START_S = 600.0  # with what is built once
 
 
@@ -31,6 +30,7 @@ class Settings:
     ends: float  # when to stop, by the monotonic clock
     cache: Path  # of compiled kernels
     threads: int
+    ray: Any = None  # connected to a cluster, whose machines have the workers
 
 
 class Pool:
@@ -60,15 +60,26 @@ class Pool:
             except IndexError:
                 break
             skip = set(done.get(str(job), ()))
+            losses = 0
             while time.monotonic() < self._settings.ends:
                 if worker is None or worker.tried >= _SAMPLES_PER_PROCESS:
                     if worker is not None:
                         worker.stop()
                     worker = _Worker(self._settings, number)
-                is_over = worker.run(job, skip, self._note)
+                try:
+                    is_over = worker.run(job, skip, self._note)
+                except (WorkerLost, TimeoutError) as lost:
+                    is_over, losses = False, losses + 1
+                    print(f"{job}: a worker of the Ray cluster died: {lost}", flush=True)
+                    if losses == _MOST_LOSSES:
+                        self._note({"job": str(job), "event": "end", "problem": f"its workers died: {lost}"})
+                        is_over = True
+                        worker.stop()
+                        worker = None
                 if is_over:
                     break
-                worker.stop()
+                if worker is not None:
+                    worker.stop()
                 worker = None
         if worker is not None:
             worker.stop()
@@ -78,52 +89,37 @@ class _Worker:
     def __init__(self, settings: Settings, number: int) -> None:
         self._settings = settings
         self.tried = 0
-        own = settings.cache / f"worker{number}"
-        own.mkdir(parents=True, exist_ok=True)
         environment = {
-            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
             "OMP_NUM_THREADS": str(settings.threads),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(settings.cache / "inductor"),
             "TRITON_CACHE_DIR": str(settings.cache / "triton"),
             "TMPDIR": str(settings.cache),
         }
-        words = [sys.executable, "-m", "tests.sweep.worker", settings.device, str(settings.samples)]
+        words = ["-m", "tests.sweep.worker", settings.device, str(settings.samples)]
         words.append("first" if settings.first else "spread")
-        self._log = open(own / "log", "a")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            words, cwd=ROOT, env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self._log, text=True, start_new_session=True,
-        )  # fmt: skip
-        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._log = str(settings.cache / f"worker{number}" / "log")
+        self._process: LineProcess | RayLineProcess
+        if settings.ray is None:
+            self._process = LineProcess(words, environment, self._log)
+        else:
+            self._process = RayLineProcess(settings.ray, words, environment, self._log)
         self._is_ready = False
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._answers.put(json.loads(line))
-        self._answers.put(None)
 
     def run(self, job: Job, skip: set[int], note: Callable[[dict[str, Any]], None]) -> bool:
         """Whether the job is over; else the worker is lost, and what it has tried is in `skip`."""
         if not self._is_ready and self._next(_START_S) is None:
-            raise SystemExit(f"a worker of the sweep does not start; see {self._log.name}")
+            raise SystemExit(f"a worker of the sweep does not start; see {self._log}")
         self._is_ready = True
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(
-                json.dumps({"job": [job.kind, job.name, job.dtype], "skip": [*skip]}) + "\n"
-            )
-            self._process.stdin.flush()
-        except BrokenPipeError:
+        if not self._process.send({"job": [job.kind, job.name, job.dtype], "skip": [*skip]}):
             return False
         sample, begun = -1, time.monotonic()
         while True:
             answer = self._next(self._settings.timeout * (1 if sample >= 0 else 4))
             if answer is None:
                 if time.monotonic() < self._settings.ends:
-                    status = self._process.poll()
+                    status = self._process.status()
                     how = "timeout" if status is None else "crash"
                     seconds = round(time.monotonic() - begun, 1)
                     skip.add(sample)
@@ -145,14 +141,8 @@ class _Worker:
                 return True
 
     def _next(self, seconds: float) -> dict[str, Any] | None:
-        left = min(seconds, self._settings.ends - time.monotonic())
-        try:
-            return self._answers.get(timeout=max(left, 0.01))
-        except queue.Empty:
-            return None
+        return self._process.next(min(seconds, self._settings.ends - time.monotonic()))
 
     def stop(self) -> None:
         self.tried = _SAMPLES_PER_PROCESS
-        self._process.kill()
-        self._process.wait()
-        self._log.close()
+        self._process.stop()

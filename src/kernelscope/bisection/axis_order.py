@@ -16,7 +16,7 @@ from kernelscope.trials.outcome import PASSED, Outcome
 from kernelscope.trials.runner import TrialRunner
 from kernelscope.trials.settings import AXES, EVERY_KERNEL, Settings, Switch
 
-from .needed_switches import On, drive, find_causes
+from .needed_switches import On, Search, drive, find_causes, upcoming
 from .result import BisectResult, Cause, workaround_of
 
 _OF_GRAPH = ("pass", "decomposition")  # what changes the graph before it is lowered
@@ -243,8 +243,17 @@ class Descent:
         if len(self._axes) > 1 and not fails(none) and others:
             self.result.innocent[axis] = f"with all off the program fails differently: {others.pop()}"
             return False
-        search = find_causes(range(len(switches)), probe=len(self._axes) > 1, guess=guess)
-        found = drive(search, None, fails)
+
+        def search() -> Search:
+            return find_causes(range(len(switches)), probe=len(self._axes) > 1, guess=guess)
+
+        known: dict[On, bool] = {}
+
+        def ask(on: On) -> bool:
+            self._trials.expect([settings(each) for each in upcoming(search, known, self._trials.at_once)])
+            return fails(on)
+
+        found = drive(search(), known, ask)
         if not found:
             self.result.innocent[axis] = f"it still fails with all {len(switches)} off"
             return False

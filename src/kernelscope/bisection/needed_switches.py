@@ -6,7 +6,8 @@ answers lead to the same trials, so a search can continue from a journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -111,3 +112,28 @@ def drive(
     except StopIteration as end:
         result: _Result = end.value
         return result
+
+
+def upcoming(make: Callable[[], Search], known: Mapping[On, bool], most: int) -> list[On]:
+    """The trials that a search may make next, the nearest first, whatever the answers to earlier ones are."""
+    found: list[On] = []
+    ways: deque[dict[On, bool]] = deque([dict(known)])
+    while ways and len(found) < most:
+        way = ways.popleft()
+        on = _first_unknown(make(), way)
+        if on is None:
+            continue
+        if on not in found:
+            found.append(on)
+        ways += ({**way, on: True}, {**way, on: False})
+    return found
+
+
+def _first_unknown(search: Search, known: Mapping[On, bool]) -> On | None:
+    try:
+        on = next(search)
+        while on in known:
+            on = search.send(known[on])
+    except StopIteration:
+        return None
+    return on

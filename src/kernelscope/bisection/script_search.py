@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kernelscope.errors import RunError
 from kernelscope.private_files import make_folder
 from kernelscope.store import folder
 from kernelscope.text.file_names import file_name
 from kernelscope.text.secrets import hidden_words
+from kernelscope.trials.cluster.ray_trials import RayTrials
 from kernelscope.trials.journal import BISECT, FILE, Journal, refuse_foreign
 from kernelscope.trials.outcome import Outcome
 from kernelscope.trials.progress_line import ProgressLine
@@ -38,26 +40,30 @@ class Request:
     is_default: bool = False  # no check was given: the script's own failure counts if kernels are right
 
 
-def bisect_script(request: Request, folder: Path, progress: ProgressLine) -> BisectResult:
+def bisect_script(
+    request: Request, folder: Path, progress: ProgressLine, ray: Any | None = None
+) -> BisectResult:
     """Bisect; `folder` has the journal, perhaps of a search that was interrupted.
+
+    With `ray`, which is connected to a cluster, the trials run there.
 
     A bug report is a script that raises, or exits with a status: where no kernel explains that, it is itself
     what is searched for.
     """
-    result = _search(request, folder, progress)
+    result = _search(request, folder, progress, ray)
     if not request.is_default or not result.raised:
         return result
     progress.say(f"no kernel was found to differ from eager; searching for the cause of: {result.raised}")
     inner = folder / _OF_THE_SCRIPT
     make_folder(inner, exist_ok=True)
-    found = _search(replace(request, check="exception", is_default=False), inner, progress)
+    found = _search(replace(request, check="exception", is_default=False), inner, progress, ray)
     found.notes.insert(
         0, "no kernel was found to differ from eager; the script's own failure was searched for"
     )
     return found
 
 
-def _search(request: Request, folder: Path, progress: ProgressLine) -> BisectResult:
+def _search(request: Request, folder: Path, progress: ProgressLine, ray: Any | None) -> BisectResult:
     if not 0 < request.confidence < 1:
         raise RunError(f"--confidence {request.confidence}: must be between 0 and 1, for example 0.99")
     if request.timeout <= 0:
@@ -74,13 +80,21 @@ def _search(request: Request, folder: Path, progress: ProgressLine) -> BisectRes
         text = f"trial {progress.trials + 1}: {what}: {outcome.kind} ({outcome.seconds:.1f} s)"
         progress.show(text, seconds * descent.trials_ahead)
 
-    with Workers(job, folder, timeout=request.timeout, fork=request.fork, say=progress.say) as workers:
+    with _host(request, job, folder, progress, ray) as workers:
         runner = TrialRunner(workers, journal, failure, confidence=request.confidence, progress=show)
         descent = Descent(runner, request.check, request.axes, workaround=request.workaround)
         result = descent.run(request.runs)
     result.folder = str(folder)
     result.notes += workers.notes
     return result
+
+
+def _host(
+    request: Request, job: dict[str, Any], folder: Path, progress: ProgressLine, ray: Any | None
+) -> Workers | RayTrials:
+    if ray is None:
+        return Workers(job, folder, timeout=request.timeout, fork=request.fork, say=progress.say)
+    return RayTrials(ray, job, folder, timeout=request.timeout, fork=request.fork, say=progress.say)
 
 
 def folder_to_resume(given: str, home: Path, stem: str) -> Path:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import AbstractContextManager, nullcontext
 from keyword import iskeyword
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernelscope.store.stored_run import StoredRun
     from kernelscope.views.call_filter import CallFilter
 
+RAY_ADDRESS = "--ray-address"  # what --ray=ADDRESS is to argparse
 SCRIPT_USAGE = "[options] (script.py | -m module) [arguments …]"
 
 
@@ -101,6 +103,28 @@ def add_script(parser: argparse.ArgumentParser) -> None:
     """The program to run, with its own arguments: everything from its name on."""
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="module", help="run a module")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def add_ray(parser: argparse.ArgumentParser, help: str) -> None:
+    """--ray or --ray=ADDRESS: the word after a bare --ray is the script."""
+    parser.add_argument(
+        "--ray", dest="ray", action="store_const", const="", metavar="ADDRESS",
+        help=f"{help}; --ray=HOST:PORT, or RAY_ADDRESS; default: this machine alone",
+    )  # fmt: skip
+    parser.add_argument(RAY_ADDRESS, dest="ray", metavar="ADDRESS", help=argparse.SUPPRESS)
+
+
+def ray_of(args: argparse.Namespace) -> AbstractContextManager[Any | None]:
+    """Ray as --ray wants it, connected; None without the option."""
+    if args.ray is None:
+        return nullcontext()
+    from kernelscope.processes.cluster.ray_cluster import connected
+
+    return connected(args.ray, "--ray")
+
+
+def given_ray(args: argparse.Namespace) -> list[str]:
+    return [] if args.ray is None else [f"--ray={args.ray}" if args.ray else "--ray"]
 
 
 def count(text: str) -> int:

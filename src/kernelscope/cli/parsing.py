@@ -14,6 +14,7 @@ from kernelscope.text.suggestions import did_you_mean
 from kernelscope.text.terminal_size import fitted
 from kernelscope.text.widths import wrapped
 
+from .arguments import RAY_ADDRESS
 from .command_list import COMMANDS
 
 EPILOG = """\
@@ -76,6 +77,12 @@ class Parser(argparse.ArgumentParser):
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._splits = False
+
+    def _parse_optional(self, arg_string: str) -> Any:
+        """An option with a value that may be left out has it after "=": the next word is the script."""
+        if arg_string.startswith("--ray="):
+            arg_string = RAY_ADDRESS + arg_string.removeprefix("--ray")
+        return super()._parse_optional(arg_string)
 
     def error(self, message: str) -> NoReturn:
         text = self._with_suggestion(message)

@@ -5,21 +5,23 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from kernelscope.analysis.determinism import DeterminismResult, accuse, compare_runs
 from kernelscope.config import RUN
 from kernelscope.errors import RunError
 from kernelscope.processes.signals import Terminated
-from kernelscope.startup.recorded_child import exact_status, watch
+from kernelscope.startup.recorded_child import exact_status
 from kernelscope.store import folder
 from kernelscope.store.stored_run import StoredRun, load
+from kernelscope.text.amounts import counted
 from kernelscope.text.file_names import file_name
 from kernelscope.text.process_ends import how_it_ended
+
+from .cluster_runs import LOG, record_on_cluster
+from .one_run import record_once
 
 _REPEATER = "kernelscope.determinism.repeated_script"
 _MOST_SUSPECTS = 10  # are replayed
@@ -41,8 +43,11 @@ class ReplayNote:
 class ScriptRuns:
     """One command, which is run several times; each run is recorded with hashes."""
 
-    def __init__(self, command: list[str], ops: str, *, recompile: bool) -> None:
-        self._command, self._recompile = command, recompile
+    def __init__(
+        self, command: list[str], ops: str, *, recompile: bool, ray: Any | None = None
+    ) -> None:  # fmt: skip
+        """With `ray`, which is connected to a cluster, its machines make the runs."""
+        self._command, self._recompile, self._ray = command, recompile, ray
         self._options = f"--values=hash --ops={ops}"
 
     def check(self, runs: int, output: str, stem: str, *, fresh: bool) -> tuple[DeterminismResult, Path]:
@@ -52,21 +57,47 @@ class ScriptRuns:
             if output
             else folder.create_numbered(Path(folder.HOME), file_name(f"{stem}-determinism"))
         )
-        if fresh:
+        notes: tuple[str, ...] = ()
+        if self._ray is not None:
+            paths, notes = self._on_cluster(home, runs)
+        elif fresh:
             paths = [self._in_a_process(home / f"run-{n}") for n in range(runs)]
         else:
             paths = self._in_one_process(home, runs)
-        result = compare_runs([_loaded(path) for path in paths])
+        loaded = [_loaded(path) for path in paths]
+        result = compare_runs(loaded)
         suspects = [suspect.index for suspect in result.unconfirmed[:_MOST_SUSPECTS]]
         if suspects:
             path = self._in_a_process(home / "replayed", *(f"--replay={index}" for index in suspects))
             result = accuse(result, _replays(_loaded(path)))
-        return result, home
+        if result and len(hosts := {run.info.host for run in loaded}) > 1:
+            notes += (
+                f"the machines {', '.join(sorted(hosts))} may compute differently: check on one of them",
+            )
+        return replace(result, notes=(*result.notes, *notes)), home
 
     def _in_a_process(self, name: Path, *more: str) -> Path:
         path = folder.create(folder.named(name))
         self._run(self._command, path, " ".join([self._options, *more]), {})
         return path
+
+    def _on_cluster(self, home: Path, runs: int) -> tuple[list[Path], tuple[str, ...]]:
+        """Those that were made; a run whose workers died is left out."""
+        paths = [folder.create(folder.named(home / f"run-{n}")) for n in range(runs)]
+        statuses, notes = record_on_cluster(
+            self._ray, self._command, paths, self._options, recompile=self._recompile, say=_say
+        )
+        made = []
+        for path, status in zip(paths, statuses, strict=True):
+            if status:
+                raise self._failed(path, status, f"; its output is in {path / LOG}")
+            if status is None:
+                notes.append(f"{path.name} was not made: its workers died")
+            else:
+                made.append(path)
+        if len(made) < 2:
+            raise RunError(f"only {counted(len(made), 'run')} of {runs} could be made: {notes[-1]}")
+        return made, tuple(notes)
 
     def _in_one_process(self, home: Path, runs: int) -> list[Path]:
         """A child runs the script repeatedly, and records each run to a folder of its own."""
@@ -79,18 +110,22 @@ class ScriptRuns:
         return [home / f"run-{n}{folder.SUFFIX}" for n in range(runs)]
 
     def _run(self, words: list[str], path: Path, options: str, environ: dict[str, str]) -> None:
-        heard: list[int] = []
-        with _cache(self._recompile) as cache:
-            status = watch(words, path, options, aside=True, environ=cache | environ, heard=heard)
+        status, heard = record_once(words, path, options, recompile=self._recompile, environ=environ)
         if status:
-            exact = exact_status(path, status)
             for number in (signal.SIGTERM, signal.SIGHUP):
                 if number in heard:
                     raise Terminated(number)
-            if -exact == signal.SIGINT:  # Ctrl-C was meant for the search
+            if -exact_status(path, status) == signal.SIGINT:  # Ctrl-C was meant for the search
                 raise KeyboardInterrupt
-            script = shlex.join(self._command[1:])
-            raise RunError(f"{script} {how_it_ended(exact)}; each run must finish normally")
+            raise self._failed(path, status)
+
+    def _failed(self, path: Path, status: int, more: str = "") -> RunError:
+        ended = how_it_ended(exact_status(path, status))
+        return RunError(f"{shlex.join(self._command[1:])} {ended}; each run must finish normally{more}")
+
+
+def _say(text: str) -> None:
+    print(f"kernelscope: {text}", file=sys.stderr)
 
 
 def _loaded(path: Path) -> StoredRun:
@@ -107,13 +142,3 @@ def _replays(run: StoredRun) -> dict[int, ReplayNote]:
         return {int(one["index"]): ReplayNote(*(one[name] for name in names)) for one in notes}
     except (KeyError, TypeError, ValueError):
         raise RunError(f"{run.path} is damaged: its notes about replays cannot be read") from None
-
-
-@contextmanager
-def _cache(recompile: bool) -> Iterator[dict[str, str]]:
-    """With `recompile`, the environment of an empty compile cache."""
-    if not recompile:
-        yield {}
-        return
-    with tempfile.TemporaryDirectory(prefix="kernelscope-cache-") as path:
-        yield {"TORCHINDUCTOR_CACHE_DIR": path}

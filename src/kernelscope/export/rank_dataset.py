@@ -1,7 +1,7 @@
 """The ranks of a run as one dataset of Parquet tables, partitioned by rank and steps.
 
 calls, arguments and hashes: TABLE/rank=0/steps=0-41/TABLE.parquet
-collectives, deviations, constants, kernels, graphs and findings: TABLE/rank=0/TABLE.parquet
+the others, of a rank as a whole: TABLE/rank=0/TABLE.parquet
 """
 
 from __future__ import annotations
@@ -15,20 +15,25 @@ from pathlib import Path
 from kernelscope.analysis.ranks.chosen import Chosen, chosen_ranks
 from kernelscope.analysis.ranks.constants import Constants
 from kernelscope.analysis.ranks.rank import Rank
+from kernelscope.analysis.ranks.replicas import Updates
 from kernelscope.analysis.ranks.sql.dataset import ABOUT, FORMAT, VERSION
 from kernelscope.analysis.ranks.sql.rank_tables import (
     COLLECTIVES,
     CONSTANTS,
     DEVIATIONS,
+    GENERATORS,
     HASHES,
     RANKS,
+    UPDATES,
     Block,
     HashRows,
     blocks,
     collective_rows,
     constant_rows,
     deviation_rows,
+    generator_rows,
     rank_row,
+    update_rows,
 )  # fmt: skip
 from kernelscope.errors import RunError
 from kernelscope.private_files import make_folder, write_text
@@ -88,9 +93,11 @@ def _write_rank(tables: Tables, rank: Rank, folder: Path) -> None:
                 put_hashes(hashes.of(begin, page))
     run = rank.run
     tables.write(file("collectives"), COLLECTIVES, collective_rows(rank))
-    constants = Constants()
-    tables.write(file("deviations"), DEVIATIONS, deviation_rows(rank, constants))
+    constants, updates = Constants(), Updates(rank)
+    tables.write(file("deviations"), DEVIATIONS, deviation_rows(rank, constants, updates))
     tables.write(file("constants"), CONSTANTS, constant_rows(constants))
+    tables.write(file("updates"), UPDATES, update_rows(updates))
+    tables.write(file("generators"), GENERATORS, generator_rows(rank))
     tables.write(file("kernels"), KERNELS, map(asdict, run.kernels))
     tables.write(file("graphs"), GRAPHS, map(asdict, run.graphs))
     tables.write(file("findings"), FINDINGS, map(asdict, run.noted_findings()))

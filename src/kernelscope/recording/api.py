@@ -14,6 +14,7 @@ from kernelscope.probes.distributed.process_groups import launch, place
 from kernelscope.probes.probe_list import check_gil
 from kernelscope.store import folder
 from kernelscope.store.ranks.shared_folder import part_of_rank
+from kernelscope.text.exceptions import noted
 
 from .open_recordings import OPEN
 from .recording import Recording
@@ -107,8 +108,19 @@ def _recorded(config: Config, path: Path | None) -> Iterator[Run]:
     recording.open()
     try:
         yield recording.run
+    except (Exception, KeyboardInterrupt) as error:
+        with contained("noting the exception that ended the block"):  # such as a __str__ that raises
+            _note(recording, error)
+        raise
     finally:
         recording.close()
+
+
+def _note(recording: Recording, error: BaseException) -> None:
+    """Keep what ended the block; the program may go on."""
+    trace = None if error.__traceback__ is None else error.__traceback__.tb_next  # without our own frame
+    for name, text in {**noted(type(error), error, trace), "exception_ended": "block"}.items():
+        recording.sink.set_metadata(name, text)
 
 
 def _new_folder(path: Path) -> Path:

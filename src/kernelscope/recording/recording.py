@@ -302,6 +302,9 @@ class Recording(LaunchRecorder):
         if by_user or not self._counts_steps_itself:
             self._steps += 1
             self._state.note_place()
+            if self.values is not None:
+                with self._contained("noting the states of random number generators"):
+                    self._state.note_generators(self._steps)
             self.mark("step", str(self._steps))
             if self.config.steps is not None and not self.sink.has_failed:
                 first, end = self.config.steps

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelscope.probes.compilation.compile_settings import changed_settings
+from kernelscope.probes.distributed.generator_states import GENERATORS, generator_states
 from kernelscope.probes.distributed.process_groups import GROUP, group_count, place, process_groups
 from kernelscope.probes.torch_flags import TorchFlags
 
@@ -34,6 +35,11 @@ class TorchState:
     def has_met_others(self) -> bool:
         """Whether the program has made a process group."""
         return bool(self._groups)
+
+    def note_generators(self, step: int) -> None:
+        """Where there are other ranks: their random number generators may have to agree."""
+        if self.has_met_others and self._sink.run.info.world_size > 1:
+            self._sink.mark(GENERATORS, generator_states(step))
 
     def note_place(self) -> None:
         """Which rank this is, and its process groups: known once the program has made them."""

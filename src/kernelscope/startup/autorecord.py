@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kernelscope.after_import import after_import
 from kernelscope.config import AutoRecord, autorecord_from_environment, settle_run
 from kernelscope.options import config_of, parse_options, take_over_printer, value_settings_of
+from kernelscope.text.exceptions import noted
 
 if TYPE_CHECKING:
     from kernelscope.recording import Recording
@@ -150,25 +151,14 @@ def _note_exceptions(recording: Recording) -> None:
     def excepthook(kind: Any, error: Any, trace: Any) -> None:
         try:
             if os.getpid() == pid:
-                writer.set_metadata("exception", f"{kind.__name__}: {error}"[:2000])
-                writer.set_metadata("exception_at", _place(trace)[:500])
+                for name, text in noted(kind, error, trace).items():
+                    writer.set_metadata(name, text)
         except Exception as own:  # such as a __str__ that raises
             print(f"kernelscope: the exception was not recorded: {type(own).__name__}", file=sys.stderr)
         finally:
             before(kind, error, trace)
 
     sys.excepthook = excepthook
-
-
-def _place(trace: Any) -> str:
-    """The innermost line of the user's own in a traceback, or else the innermost line."""
-    found = ""
-    while trace is not None:
-        code, line = trace.tb_frame.f_code, trace.tb_lineno
-        is_own = "site-packages" not in code.co_filename and not code.co_filename.startswith("<")
-        found = f"{code.co_filename}:{line} in {code.co_name}" if is_own or not found else found
-        trace = trace.tb_next
-    return found
 
 
 def _leave(recording: Recording, session: ValueSession, pid: int) -> None:

@@ -257,7 +257,7 @@ class StoredRun(Run):
 
     @property
     def exception(self) -> str:
-        """Of the exception that ended the program, if one did: the first line."""
+        """Of the exception that ended the program or the recorded block, if one did: the first line."""
         return str(self.metadata.get("exception", "")).partition("\n")[0]
 
     @property

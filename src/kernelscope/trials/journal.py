@@ -46,6 +46,10 @@ class Journal:
         earlier = self._earlier.get(_key(trial))
         return earlier.pop(0) if earlier else None
 
+    def has(self, trial: Trial) -> bool:
+        """Whether `take` has one more of it."""
+        return bool(self._earlier.get(_key(trial)))
+
     def outcome(self, trial: Trial) -> Outcome | None:
         """The last known outcome of a trial."""
         return self._last.get(_key(trial))

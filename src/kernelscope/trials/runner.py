@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, cast
 
 from kernelscope.errors import RunError
 
@@ -47,12 +47,21 @@ class TrialHost(Protocol):
         """The switches that the last trial with `discover` met."""
 
 
+class SpreadHost(TrialHost, Protocol):
+    """A host that runs several trials at once."""
+
+    at_once: int
+
+    def expect(self, trials: Sequence[Settings], *, discover: bool) -> None:
+        """Begin trials that may be asked for next."""
+
+
 class TrialRunner:
     """Runs the baseline first; then tells whether it still fails with some switches off."""
 
     def __init__(
         self,
-        host: TrialHost,
+        host: TrialHost | SpreadHost,
         journal: Journal,
         failure: SoughtFailure,
         *,
@@ -60,6 +69,7 @@ class TrialRunner:
         progress: Progress = lambda what, outcome, seconds: None,
     ) -> None:
         self._host, self._journal, self._failure = host, journal, failure
+        self.at_once: int = getattr(host, "at_once", 1)
         self.switches = [Switch.from_json(each) for each in journal.notes.get(_SWITCHES, ())]
         self._wanted_confidence, self._progress = confidence, progress
         self._known: dict[Settings, Outcome] = {}
@@ -84,6 +94,7 @@ class TrialRunner:
             raise RunError(f"--runs {runs}: must be from 2 to {MOST}")
         first: Outcome | None = None
         last = Outcome(PASSED)
+        self.expect([Settings()] * runs, discover=True)
         while self.runs < runs:
             before, last = last, self._once(Settings(), "baseline", discover=True)
             self.runs += 1
@@ -121,6 +132,7 @@ class TrialRunner:
     def outcome(self, settings: Settings, what: str) -> Outcome:
         """The first outcome that is not a pass, of all repeats."""
         if settings not in self._known:
+            self.expect([settings] * self.repeats)
             outcome = self._once(settings, what)
             for _ in range(self.repeats - 1):
                 if outcome.kind != PASSED:
@@ -128,6 +140,12 @@ class TrialRunner:
                 outcome = self._once(settings, what)
             self._known[settings] = outcome
         return self._known[settings]
+
+    def expect(self, trials: Sequence[Settings], *, discover: bool = False) -> None:
+        """Trials that come next, as far as is known: a host of several machines begins them now."""
+        if self.at_once > 1:
+            new = [s for s in trials if s not in self._known and not self._journal.has(s.to_json())]
+            cast(SpreadHost, self._host).expect(new[: self.at_once], discover=discover)
 
     def _once(self, settings: Settings, what: str, *, discover: bool = False) -> Outcome:
         outcome = self._journal.take(settings.to_json())

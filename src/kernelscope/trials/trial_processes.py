@@ -106,6 +106,11 @@ class Workers:
                 found.append(Switch.from_json(json.loads(line)))
         return found
 
+    def last_log(self) -> str:
+        """What the program printed in the last trial."""
+        log = self._home / "logs" / f"trial-{self._asked}.log"
+        return log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+
     def close(self) -> None:
         try:
             self._end_child()

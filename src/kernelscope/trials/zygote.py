@@ -43,15 +43,20 @@ def warm_up() -> None:
 def answer(job: dict[str, Any]) -> None:
     """Report whether this process can be forked; then fork, and kill forks, as requested."""
     _say({"threads": other_threads()})
+    forks: set[int] = set()
     for line in sys.stdin:
         request = json.loads(line)
         if "end" in request:
+            forks.discard(request["end"])
             _say(_end(request["end"]))
             continue
         pid = os.fork()
         if pid == 0:
             _be_child(job, request)
+        forks.add(pid)
         _say({"pid": pid})
+    for pid in forks:  # of a search that was killed: a trial that hangs would hang on
+        end_group(pid)
 
 
 def _be_child(job: dict[str, Any], request: dict[str, str]) -> NoReturn:

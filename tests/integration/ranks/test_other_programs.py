@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_a_flip_beside_what_the_program_writes_is_named(folder: Path, tmp_path: 
         assert in_memory.notes == result.notes
 
 
-def test_replicas_that_do_not_agree_are_a_note(folder: Path) -> None:
+def test_replicas_that_do_not_agree_are_a_note(folder: Path, tmp_path: Path) -> None:
     """It is not known which parameters are replicas, so it is not an alarm."""
     results = [kernelscope.ranks(folder / f"{way}.kscope") for way in HANDS]
     assert not any(results)
@@ -63,6 +64,17 @@ def test_replicas_that_do_not_agree_are_a_note(folder: Path) -> None:
     assert unreduced.startswith("1 of "), unreduced
     assert "aten.addcdiv_.default at " in unreduced
     assert "in step 0: if these are replicas, their gradients were not reduced" in unreduced
+    for way, result in zip(HANDS, results, strict=True):
+        export_ranks(folder / f"{way}.kscope", tmp_path / way)
+        assert kernelscope.ranks(tmp_path / way).to_json() == result.to_json()
+
+
+def test_tables_without_updates_say_so(folder: Path, tmp_path: Path) -> None:
+    """As an earlier version wrote them."""
+    export_ranks(folder / "by-hand.kscope", tmp_path / "tables")
+    shutil.rmtree(tmp_path / "tables" / "updates")
+    [note] = kernelscope.ranks(tmp_path / "tables").notes
+    assert "tensors that the optimizer updates were not compared; export the run again" in note
 
 
 @pytest.mark.slow  # it compiles two programs

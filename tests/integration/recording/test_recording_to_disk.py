@@ -16,6 +16,7 @@ import torch
 
 import kernelscope
 from kernelscope import RunError
+from kernelscope.store.flight.ending import ending_of
 from kernelscope.store.tensors import read_tensor
 
 Step = Callable[[], Any]
@@ -251,3 +252,37 @@ def test_settings_without_a_folder() -> None:
     for wrong in ({"steps": (5, 3)}, {"stop_at": -1}, {"max_tensors": "2GB"}):
         with pytest.raises(ValueError, match="record"), kernelscope.record(**wrong):  # type: ignore[arg-type]
             pytest.fail("recorded")
+
+
+class Lost(RuntimeError):
+    pass
+
+
+def test_the_exception_that_leaves_the_block_is_noted(tmp_path: Path) -> None:
+    def training() -> None:
+        with kernelscope.record(path=tmp_path / "x", values="hash", ops="all"):
+            torch.ones(3).add(1)
+            raise Lost("the other rank\nis gone")
+
+    with pytest.raises(Lost):
+        training()
+    run = kernelscope.load(tmp_path / "x.kscope")
+    assert run.is_closed
+    assert run.exception == "Lost: the other rank"
+    ending = ending_of(tmp_path / "x.kscope")
+    assert ending.kind == "exception"
+    assert ending.headline.startswith("the recorded block ended with an exception at ")
+    assert "test_recording_to_disk.py" in ending.headline
+    with kernelscope.record(path=tmp_path / "y", values="hash", ops="all"):
+        torch.ones(3).add(1)
+    assert not kernelscope.load(tmp_path / "y.kscope").exception
+
+
+def test_an_exception_that_cannot_be_told_leaves_the_block_as_it_is(tmp_path: Path) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    with pytest.raises(Mute), kernelscope.record(path=tmp_path / "x"):
+        raise Mute
+    assert kernelscope.load(tmp_path / "x.kscope").is_closed

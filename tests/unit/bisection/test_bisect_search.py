@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelscope.bisection.needed_switches import Found, drive, find_cause, find_causes
+from kernelscope.bisection.needed_switches import Found, drive, find_cause, find_causes, upcoming
 from kernelscope.trials.runner import MOST, confidence_of, repeats_needed
 
 
@@ -121,3 +121,23 @@ def test_a_steady_failure_needs_no_repeats() -> None:
     assert repeats_needed(1, 2, 0.99) == 12
     with pytest.raises(ValueError, match="at least one"):
         repeats_needed(0, 4, 0.99)
+
+
+@given(SETS, st.integers(1, 7))
+def test_the_trials_ahead_are_those_that_are_made(given: tuple[int, set[int]], most: int) -> None:
+    """With three or more at once, each second trial has been foreseen whatever the first one gave."""
+    n, planted = given
+    known: dict[frozenset[int], bool] = {}
+    oracle, foreseen = Oracle(planted), list[list[frozenset[int]]]()
+
+    def ask(on: frozenset[int]) -> bool:
+        ahead = upcoming(lambda: find_causes(range(n), probe=True), known, most)
+        assert ahead[0] == on
+        assert len(ahead) == len(set(ahead)) <= most
+        if foreseen and most >= 3:
+            assert on in foreseen[-1]
+        foreseen.append(ahead)
+        return oracle(on)
+
+    found = drive(find_causes(range(n), probe=True), known, ask)
+    assert found == drive(find_causes(range(n), probe=True), None, Oracle(planted))

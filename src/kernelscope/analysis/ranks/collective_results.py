@@ -1,4 +1,4 @@
-"""What a collective gave must be the same wherever it should; what went in is not compared with it."""
+"""What a collective gave must be the same wherever it should; `sent` compares it with what went in."""
 
 from __future__ import annotations
 

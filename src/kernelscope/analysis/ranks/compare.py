@@ -14,8 +14,10 @@ from .constants import Constants, constant_deviations
 from .contents import changed_memory, limit_note, rechecked
 from .deviation import RanksResult
 from .first_deviations import answer
+from .random_numbers.generators import generator_notes, states_of
 from .replicas import Updates, replica_notes
 from .same_inputs import SameInputs
+from .sent.in_memory import SentValues
 from .sql.dataset import is_dataset
 from .step_table import StepTable, step_table
 
@@ -48,7 +50,11 @@ def ranks_by_step(
     notes += order.notes()
     same = SameInputs(loaded)
     unequal = unequal_results(loaded, order.meetings)
-    found = [*order.deviations(), *result_deviations(loaded, unequal), *same.deviations()]
+    sent = SentValues(loaded, order.meetings)
+    undecided = [u for u in unequal if (u.meeting.group, u.meeting.number) not in sent.meetings]
+    found = [
+        *order.deviations(), *sent.deviations, *result_deviations(loaded, undecided), *same.deviations(),
+    ]  # fmt: skip
     constants = {rank.number: Constants() for rank in loaded}
     updates = {rank.number: Updates(rank) for rank in loaded}
     for rank in loaded:
@@ -58,9 +64,11 @@ def ranks_by_step(
     checked = {
         "same_inputs": same.compared,
         "collectives": len(order.meetings),
+        "sent": sent.compared,
         "rechecked": sum(rechecks(rank) for rank in loaded),
     }
     if not found:  # what one rank computed wrongly makes replicas differ, too
         notes += replica_notes(updates)
+    notes += generator_notes({rank.number: states_of(rank) for rank in loaded})
     result = answer([summary(rank) for rank in loaded], chosen.world_size, found, checked, notes)
     return result, step_table(loaded, unequal, found)

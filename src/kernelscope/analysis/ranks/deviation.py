@@ -153,6 +153,7 @@ class RanksResult:
             found.append(f"{counted(self.found, 'deviation')} in {seen}")
         found.append(
             f"checked: {checked.get('same_inputs', 0)} calls had the same inputs as a call of another rank; "
-            f"{checked.get('collectives', 0)} collectives; {checked.get('rechecked', 0)} calls were re-run"
+            f"{checked.get('collectives', 0)} collectives, {counted(checked.get('sent', 0), 'result')} of "
+            f"them against what was sent; {checked.get('rechecked', 0)} calls were re-run"
         )
         return found + [f"note: {note}" for note in self.notes]

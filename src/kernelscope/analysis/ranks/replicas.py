@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernelscope.analysis.sharding.declared import DTensors
 from kernelscope.model.call import KernelCall
@@ -56,6 +57,15 @@ class Updates:
                 self._of_its_kind[kind] += 1
             known.left[call.step] = word(post[i]), call, i
 
+    def place(self, key: tuple[int, int], step: int) -> dict[str, Any]:
+        """The last update of a tensor in a step."""
+        _, call, position = self.by_key[key].left[step]
+        origin = None if call.origin is None else str(call.origin)
+        return {
+            "index": call.index, "argument": call.arguments[position].name, "kernel_name": call.kernel_name,
+            "origin": origin,
+        }  # fmt: skip
+
     def own_contents(self) -> set[tuple[int, int]]:
         """The keys of those that began with contents that no other had, and live for more than a step."""
         lasting = {key: each for key, each in self.by_key.items() if len(each.left) > 1}
@@ -68,21 +78,30 @@ def replica_notes(ranks: Mapping[int, Updates]) -> Iterator[str]:
     own = set.intersection(*(each.own_contents() for each in ranks.values()))
     alike = {key for key in own if all(each.by_key[key].first == first.by_key[key].first for each in others)}
     if len(alike) < len(own):
-        yield (
-            f"{len(own) - len(alike)} of {counted(len(own), 'tensor')} that the optimizer updates began with "
-            "different values on the ranks: right for sharded parameters, wrong for replicas"
-        )
+        yield began_unlike(len(own) - len(alike), len(own))
     drifted = {key: step for key in alike if (step := _differs_at(key, [first, *others])) is not None}
     if drifted:
         key = min(drifted, key=lambda each: (drifted[each], first.by_key[each].left[drifted[each]][1].index))
-        _, call, position = first.by_key[key].left[drifted[key]]
-        at = f" at {call.origin}" if call.origin is not None else ""
-        yield (
-            f"{len(drifted)} of {counted(len(alike), 'tensor')} that the optimizer updates and that began "
-            f"with the same values on all ranks did not stay the same, first {call.arguments[position].name} "
-            f"of call {call.index} of rank {min(ranks)}, {call.kernel_name}{at}, in step {drifted[key]}: if "
-            "these are replicas, their gradients were not reduced"
-        )
+        step = drifted[key]
+        yield drifted_apart(len(drifted), len(alike), step, first.place(key, step), min(ranks))
+
+
+def began_unlike(count: int, own: int) -> str:
+    return (
+        f"{count} of {counted(own, 'tensor')} that the optimizer updates began with "
+        "different values on the ranks: right for sharded parameters, wrong for replicas"
+    )
+
+
+def drifted_apart(count: int, alike: int, step: int, place: Mapping[str, Any], rank: int) -> str:
+    """`place` is of the first one, on `rank`."""
+    at = f" at {place['origin']}" if place["origin"] else ""
+    return (
+        f"{count} of {counted(alike, 'tensor')} that the optimizer updates and that began "
+        f"with the same values on all ranks did not stay the same, first {place['argument']} "
+        f"of call {place['index']} of rank {rank}, {place['kernel_name']}{at}, in step {step}: if "
+        "these are replicas, their gradients were not reduced"
+    )
 
 
 def _differs_at(key: tuple[int, int], ranks: list[Updates]) -> int | None:

@@ -7,9 +7,19 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
+from kernelscope.bisection.result import BisectResult
 from kernelscope.bisection.script_search import Request, bisect_script, folder_to_resume, next_folder
-from kernelscope.cli.arguments import SCRIPT_USAGE, add_condition, add_json, add_script
+from kernelscope.cli.arguments import (
+    SCRIPT_USAGE,
+    add_condition,
+    add_json,
+    add_ray,
+    add_script,
+    given_ray,
+    ray_of,
+)
 from kernelscope.errors import RunError
 from kernelscope.processes.program_words import script_words, stem_of
 from kernelscope.processes.signals import terminable
@@ -29,6 +39,7 @@ examples:
   kernelscope bisect --predicate check.py:is_wrong train.py  is_wrong gets the script's global names
   kernelscope bisect --axis fusion --axis lowering train.py  search only these axes, to the end
   kernelscope bisect --resume train.py              continue an interrupted bisection
+  kernelscope bisect --ray=10.0.0.7:6379 train.py   run its trials on a Ray cluster
 
 The search stops at the finest axis that explains the failure; --all searches every axis.
 Exit status: 0 a cause was found, 1 no switch helps, 2 the script does not fail.
@@ -52,6 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="for flaky failures: repeat each trial until this certain (default 0.99)")  # fmt: skip
     add("--timeout", type=float, default=600, metavar="SECONDS", help="limit for one trial (default 600)")
     add("--spawn", action="store_true", help="use a new process for each trial instead of a fork")
+    add_ray(parser, "run trials on a Ray cluster, several at once")
     where = parser.add_argument_group("output")
     where.add_argument("-o", dest="output", metavar="NAME", help="folder to create; default SCRIPT-bisect-1")
     where.add_argument("--resume", action="store_true",
@@ -62,6 +74,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     request = _request(args)
+    with ray_of(args) as ray:
+        result = _bisected(args, request, ray)
+    print(json.dumps(result.to_json(), indent=2) if args.json else result)
+    return result.status
+
+
+def _bisected(args: argparse.Namespace, request: Request, ray: Any | None) -> BisectResult:
     home, stem = Path(folder.HOME), stem_of(args.module, args.command)
     if args.resume:
         path = folder_to_resume(args.output or "", home, stem)
@@ -70,7 +89,7 @@ def main(args: argparse.Namespace) -> int:
     progress = ProgressLine()
     try:
         with terminable():
-            result = bisect_script(request, path.absolute(), progress)
+            return bisect_script(request, path.absolute(), progress, ray)
     except KeyboardInterrupt as ended:
         progress.end()
         again = ["kernelscope", "bisect", "--resume", "-o", str(path), *_given(args), *request.words]
@@ -80,8 +99,6 @@ def main(args: argparse.Namespace) -> int:
         raise
     finally:
         progress.end()
-    print(json.dumps(result.to_json(), indent=2) if args.json else result)
-    return result.status
 
 
 def _request(args: argparse.Namespace) -> Request:
@@ -109,4 +126,5 @@ def _given(args: argparse.Namespace) -> list[str]:
     for name in ("fails_on", "message", "check", "predicate"):
         if getattr(args, name) is not None:
             words += [f"--{name.replace('_', '-')}", getattr(args, name)]
+    words += given_ray(args)
     return words + [word for axis in args.axis for word in ("--axis", axis)] + ["--all"] * args.all

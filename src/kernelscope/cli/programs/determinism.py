@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_ops, add_script
+from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_ops, add_ray, add_script, ray_of
 from kernelscope.errors import RunError
 from kernelscope.processes.program_words import command_words, stem_of
 
@@ -15,6 +15,7 @@ examples:
   kernelscope determinism train.py --epochs 1            run it three times in one process
   kernelscope determinism --fresh --runs 5 train.py      use five processes
   kernelscope determinism --fresh --recompile train.py   compile and autotune again in each
+  kernelscope determinism --ray=10.0.0.7:6379 --runs 20 train.py   let a Ray cluster make the runs
   kernelscope determinism --json train.py | jq '.kernels[].kernel_name'
 
 A kernel whose outputs differ for the same inputs is launched alone, many times, before it is reported.
@@ -27,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--runs", type=int, default=3, metavar="N", help="number of runs (default 3)")
     add("--fresh", action="store_true", help="use a new process for each run")
     add("--recompile", action="store_true", help="use an empty compile cache for each run")
+    add_ray(parser, "make each run in a process of its own on a Ray cluster, several at once")
     add_ops(parser)
     add("-o", dest="output", metavar="NAME", help="folder for the runs")
     add_json(parser, "diff")
@@ -42,8 +44,9 @@ def main(args: argparse.Namespace) -> int:
     if args.ops not in ("all", "graph"):
         raise RunError(f"--ops {args.ops}: use all or graph")
     command, stem = command_words(args.module, args.command), stem_of(args.module, args.command)
-    runs = ScriptRuns(command, args.ops, recompile=args.recompile)
-    result, path = runs.check(args.runs, args.output or "", stem, fresh=args.fresh)
+    with ray_of(args) as ray:
+        runs = ScriptRuns(command, args.ops, recompile=args.recompile, ray=ray)
+        result, path = runs.check(args.runs, args.output or "", stem, fresh=args.fresh)
     if args.json:
         plain.dump(result.to_json() | {"path": str(path)})
     else:

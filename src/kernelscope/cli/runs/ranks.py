@@ -55,14 +55,14 @@ def _compared(args: argparse.Namespace) -> RanksResult:
     from kernelscope.analysis.ranks.compare import ranks
     from kernelscope.analysis.ranks.sql.compare import ranks_in_tables
     from kernelscope.analysis.ranks.sql.dataset import is_dataset, load_duckdb
-    from kernelscope.analysis.ranks.sql.shares import load_ray
+    from kernelscope.processes.cluster.ray_cluster import require_ray
 
     only = args.ranks or None
     has_tables = args.run is not None and is_dataset(args.run)
     if has_tables and args.engine == "numpy":
         raise RunError(f"{args.run} holds tables, which --engine numpy cannot read; leave the option out")
     if args.engine == "ray":
-        load_ray()  # before the work, if it is not there
+        require_ray("--engine ray")  # before the work
     if has_tables:
         return ranks_in_tables(args.run, only, engine=args.engine or "duckdb")
     run = folder.resolve(args.run)

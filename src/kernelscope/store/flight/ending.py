@@ -63,9 +63,9 @@ def ending_of(path: Path) -> Ending:
     if exception:
         at = f" at {where}" if where else ""
         first = exception.splitlines()[0]
-        return _told(
-            f"the program ended with an exception{at}: {first}", "exception", runs, status, exception
-        )
+        of_block = any(run.metadata.get("exception_ended") == "block" for run in runs)
+        what = "recorded block" if of_block else "program"
+        return _told(f"the {what} ended with an exception{at}: {first}", "exception", runs, status, exception)
     stop_at = next((run.info.settings.get("stop_at") for run in runs), None)
     if isinstance(stop_at, int) and len(runs[0]) > stop_at and not status:
         return _told(f"the program was stopped after call {stop_at} (--stop-at)", "stopped", runs, status)

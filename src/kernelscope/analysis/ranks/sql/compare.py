@@ -12,12 +12,15 @@ from kernelscope.analysis.ranks.constants import Constant, changed_constants
 from kernelscope.analysis.ranks.contents import limit_note
 from kernelscope.analysis.ranks.deviation import CHANGED, COMPUTED, Deviation, RanksResult, RankSummary
 from kernelscope.analysis.ranks.first_deviations import answer
+from kernelscope.analysis.ranks.random_numbers.generators import States, generator_notes
 from kernelscope.analysis.ranks.same_inputs import MOST_OF_A_KERNEL, beside, computed_reason, suspects
 from kernelscope.analysis.ranks.votes import vote
 from kernelscope.events import Frame
 
 from .dataset import Dataset, opened
 from .meetings import Found, Meetings
+from .replicas import notes_on_replicas
+from .sent_values import SentValues
 from .shares import unlike_keys, unlike_keys_on_ray
 
 
@@ -43,13 +46,19 @@ def ranks_in_tables(
         for each in summaries:
             notes += limit_note(each.rank, each.calls)
         compared, unlike = unlike_keys_on_ray(tables, only) if engine == "ray" else unlike_keys(tables)
+        sent = SentValues(tables)
         found = [
-            *meetings.deviations(),
+            *sent.deviations,
+            *meetings.deviations(sent.meetings),
             *_computed(tables, unlike),
             *_alone(tables),
             *_constants(tables, numbers),
         ]
-        checked = {"same_inputs": compared, "collectives": len(meetings), "rechecked": rechecked}
+        checked = {"same_inputs": compared, "collectives": len(meetings)}
+        checked |= {"sent": sent.compared, "rechecked": rechecked}
+        if not found and "updates" not in tables.missing:  # as in memory
+            notes += notes_on_replicas(tables, numbers)
+        notes += generator_notes(_generators(tables, numbers))
         deviations = _described(tables, found, {each.rank: each.host for each in summaries})
         return answer(summaries, tables.world_size, deviations, checked, notes)
 
@@ -63,6 +72,14 @@ def _summaries(tables: Dataset, only: Sequence[int] | None) -> tuple[list[RankSu
     return [RankSummary(**{name: row[name] for name in names}) for row in wanted], rechecked
 
 
+def _generators(tables: Dataset, numbers: Sequence[int]) -> dict[int, States]:
+    found: dict[int, States] = {number: {} for number in numbers}
+    if "generators" not in tables.missing:
+        for rank, step, device, state in tables.rows("SELECT rank, step, device, state FROM generators"):
+            found[rank].setdefault(step, {})[device] = state
+    return found
+
+
 def _alone(tables: Dataset) -> Iterator[Found]:
     """What is wrong on a rank, whatever the others did: found when it was exported."""
     for rank, index, kind, argument, reason in tables.rows(
@@ -73,7 +90,7 @@ def _alone(tables: Dataset) -> Iterator[Found]:
 
 def _constants(tables: Dataset, numbers: Sequence[int]) -> Iterator[Found]:
     """Inputs of compiled graphs that changed on one rank alone."""
-    if not tables.has_constants:
+    if "constants" in tables.missing:
         return
     ranks = {number: list[Constant]() for number in numbers}
     # Only what changed somewhere matters, and then what all ranks have of it.

@@ -16,7 +16,12 @@ from kernelscope.errors import RunError
 FORMAT, VERSION = "kernelscope.ranks", 1
 ABOUT = "dataset.json"
 BY_STEPS = ("calls", "arguments", "hashes")  # TABLE/rank=0/steps=0-41/TABLE.parquet
-BY_RANK = ("collectives", "deviations", "constants")  # TABLE/rank=0/TABLE.parquet
+BY_RANK = ("collectives", "deviations", "constants", "updates", "generators")  # TABLE/rank=0/TABLE.parquet
+_LATER = {  # tables, and a column of collectives
+    "constants": "constants of compiled graphs", "updates": "tensors that the optimizer updates",
+    "generators": "states of random number generators",
+    "sent": "results of broadcasts and all-gathers with what was sent",
+}  # fmt: skip
 _MEMORY = 6.0  # GB that DuckDB may take before it writes to disk
 _PATTERNS = "*?[]{}"
 
@@ -42,18 +47,20 @@ class Dataset:
         chosen = "" if only is None else f" WHERE rank IN ({', '.join(map(str, map(int, only)))})"
         files = {name: f"{name}/*/*/*.parquet" for name in BY_STEPS}
         files |= {name: f"{name}/*/*.parquet" for name in BY_RANK}
-        self.has_constants = any(root.glob(files["constants"]))
-        if not self.has_constants:  # an earlier version wrote the tables
-            del files["constants"]
-            self.notes.append(
-                "an earlier version wrote the tables: constants of compiled graphs were not compared; export "
-                "the run again"
-            )
+        self.missing = {name for name in BY_RANK[2:] if not any(root.glob(files[name]))}
+        for name in sorted(self.missing):
+            del files[name]
         for name, pattern in files.items():
             types = "{'rank': BIGINT, 'steps': VARCHAR}" if name in BY_STEPS else "{'rank': BIGINT}"
             options = f"hive_partitioning = true, hive_types = {types}"
             source = f"read_parquet({_quoted(root / pattern)}, {options})"
             self.execute(f"CREATE VIEW {name} AS SELECT * FROM {source}{chosen}")
+        columns = {row[0] for row in self.rows("DESCRIBE collectives")}
+        self.missing |= {"sent"} - columns
+        for name in sorted(self.missing):  # an earlier version wrote the tables
+            self.notes.append(
+                f"an earlier version wrote the tables: {_LATER[name]} were not compared; export the run again"
+            )
         self.execute(f"CREATE VIEW ranks AS SELECT * FROM read_parquet({_quoted(root / 'ranks.parquet')})")
 
     def execute(self, sql: str, values: Any = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from kernelscope.analysis.ranks.collective_order import Key, other_names, stuck_notes
@@ -55,7 +55,8 @@ class Meetings:
         }
         return stuck_notes(stuck, set(self._ranks))
 
-    def deviations(self) -> Iterator[Found]:
+    def deviations(self, decided: Container[int] = ()) -> Iterator[Found]:
+        """Without the results of those that are `decided` by what was sent."""
         unlike = (
             "SELECT meeting FROM collectives SEMI JOIN met USING (meeting) GROUP BY meeting "
             "HAVING {condition} ORDER BY meeting"
@@ -69,7 +70,7 @@ class Meetings:
             yield Found(ORDER, wrong, index, reason, suspects=(first, wrong), other_rank=first)
         condition = "min(result) <> max(result) AND arg_min(is_same_everywhere, rank)"
         unequal = self._tables.rows(unlike.format(condition=condition))
-        for rows in self._members_of([meeting for (meeting,) in unequal]):
+        for rows in self._members_of([meeting for (meeting,) in unequal if meeting not in decided]):
             known = {row[0]: row for row in rows if row[5] is not None}
             for rank, beside, suspects in disputed(list(known), [row[5] for row in known.values()]):
                 _, index, _, group, number, _, names, values = known[rank]

@@ -14,8 +14,11 @@ from kernelscope.analysis.ranks.collective_order import Key, numbered
 from kernelscope.analysis.ranks.collective_results import gives_all_the_same
 from kernelscope.analysis.ranks.constants import Constants
 from kernelscope.analysis.ranks.contents import changed_memory, rechecked
+from kernelscope.analysis.ranks.random_numbers.generators import states_of
 from kernelscope.analysis.ranks.rank import Rank
+from kernelscope.analysis.ranks.replicas import Updates
 from kernelscope.analysis.ranks.same_inputs import ComparableCalls, comparable, is_known
+from kernelscope.analysis.ranks.sent.transfers import is_checked, transfer
 from kernelscope.analysis.ranks.waits import Waits
 from kernelscope.model.call import KernelCall
 from kernelscope.store.columns import text_word, word
@@ -30,12 +33,20 @@ COLLECTIVES = {
     "index": "int64", "step": "int64", "kernel_name": "string", "meeting": "word", "process_group": "string",
     "members": "string", "number": "int64", "is_same_everywhere": "flag", "result": "word",
     "names": "list<string>", "values": "list<string>",
+    # Of a broadcast or an all-gather into a list: what it put in and what it got, and how they were read.
+    "root": "int64", "sent_names": "list<string>", "sent": "list<string>", "got": "list<string>",
 }  # fmt: skip
 DEVIATIONS = {"index": "int64", "kind": "string", "argument": "string", "reason": "string"}
 CONSTANTS = {
     "key": "word", "argument": "string", "value": "word", "before": "int64", "changed": "int64",
     "other": "word", "after": "int64",
 }  # fmt: skip
+# One row for each tensor that the optimizer updates, and step; see `replicas`.
+UPDATES = {
+    "kind": "word", "number": "int64", "first": "word", "step": "int64", "after": "word", "index": "int64",
+    "argument": "string", "kernel_name": "string", "origin": "string",
+}  # fmt: skip
+GENERATORS = {"step": "int64", "device": "string", "state": "string"}
 RANKS = {
     "rank": "int64", "local_rank": "int64", "host": "string", "part": "string", "calls": "int64",
     "steps": "int64", "collectives": "int64", "torch": "string", "is_closed": "flag", "rechecked": "int64",
@@ -109,16 +120,25 @@ def collective_rows(rank: Rank) -> Iterator[Row]:
             "number": key[2], "is_same_everywhere": gives_all_the_same(call.kernel_name),
             "result": text_word(repr([word(value) for value in gave.values()])) if gave else None,
             "names": [call.arg_names[i] for i in gave], "values": [str(full_hash(v)) for v in gave.values()],
+            **_sent(call, gave),
         }  # fmt: skip
+
+
+def _sent(call: KernelCall, gave: dict[int, Any]) -> Row:
+    if not is_checked(call.kernel_name):
+        return {"root": None, "sent_names": [], "sent": [], "got": []}
+    found = transfer(call, gave)
+    sent = {"sent_names": list(found.sent), "sent": list(found.sent.values())}
+    return {"root": found.root, **sent, "got": list(found.gave.values())}
 
 
 def meeting_word(key: Key) -> int:
     return text_word(repr(key))
 
 
-def deviation_rows(rank: Rank, constants: Constants) -> Iterator[Row]:
-    """What is wrong on a rank, whatever the others did; `constants` are there after the last."""
-    for each in (*changed_memory(rank, constants), *rechecked(rank)):
+def deviation_rows(rank: Rank, constants: Constants, updates: Updates) -> Iterator[Row]:
+    """What is wrong on a rank, whatever the others did; `constants` and `updates` are then filled."""
+    for each in (*changed_memory(rank, constants, updates), *rechecked(rank)):
         yield {
             "index": each.index, "kind": each.kind, "argument": each.argument, "reason": each.reason,
         }  # fmt: skip
@@ -126,6 +146,19 @@ def deviation_rows(rank: Rank, constants: Constants) -> Iterator[Row]:
 
 def constant_rows(constants: Constants) -> Iterator[Row]:
     return ({name: getattr(each, name) for name in CONSTANTS} for each in constants)
+
+
+def update_rows(updates: Updates) -> Iterator[Row]:
+    for kind, number in sorted(updates.own_contents()):
+        known = updates.by_key[kind, number]
+        for step, (after, _, _) in sorted(known.left.items()):
+            about = {"kind": kind, "number": number, "first": known.first, "step": step, "after": after}
+            yield about | updates.place((kind, number), step)
+
+
+def generator_rows(rank: Rank) -> Iterator[Row]:
+    for step, states in states_of(rank).items():
+        yield from ({"step": step, "device": device, "state": state} for device, state in states.items())
 
 
 def rank_row(rank: Rank) -> Row:

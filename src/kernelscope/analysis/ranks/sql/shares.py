@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from importlib import import_module
-from typing import Any
 
-from kernelscope.errors import RunError
+from kernelscope.processes.cluster.ray_cluster import connected
 
 from .dataset import Dataset, opened
 
@@ -31,11 +29,7 @@ def unlike_keys(tables: Dataset) -> Answer:
 
 def unlike_keys_on_ray(tables: Dataset, only: Sequence[int] | None) -> Answer:
     """A task for each share; the workers must see the tables under the same path."""
-    ray = load_ray()
-    is_own = not ray.is_initialized()
-    if is_own:  # RAY_ADDRESS names a cluster; without it this machine is one
-        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
-    try:
+    with connected("", "--engine ray") as ray:
         workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
         memory = max(_LEAST_MEMORY, tables.memory / workers)
         shares = max(workers, _shares(tables, memory))
@@ -43,18 +37,6 @@ def unlike_keys_on_ray(tables: Dataset, only: Sequence[int] | None) -> Answer:
         chosen = None if only is None else list(only)
         tasks = [task.remote(str(tables.root), chosen, share, shares, memory) for share in range(shares)]
         return _together(ray.get(tasks))
-    finally:
-        if is_own:
-            ray.shutdown()
-
-
-def load_ray() -> Any:
-    try:
-        return import_module("ray")
-    except ImportError:
-        raise RunError(
-            "--engine ray needs Ray, which is not installed: pip install 'kernelscope[ray]'"
-        ) from None
 
 
 def _in_worker(

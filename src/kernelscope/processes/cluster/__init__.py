@@ -1,0 +1,1 @@
+"""Processes on the machines of a Ray cluster."""
