@@ -71,6 +71,7 @@ PATCH_TARGETS = [
     ("torch.cuda.graphs", "CUDAGraph", ("replay", "capture_begin", "capture_end")),
     ("torch._inductor.cudagraph_trees", "CUDAGraphNode", ("_copy_inputs_and_remove_from_src",)),
     ("torch._inductor.cudagraph_trees", "CUDAGraphTreeManager", ("_run",)),
+    ("torch.distributed", "Work", ("wait",)),
     ("triton.runtime.jit", "KernelInterface", ("__getitem__",)),
     ("triton.runtime.jit", "JITFunction", ("run", "__getitem__")),
     ("triton.runtime.autotuner", "Autotuner", ("run", "_bench", "__getitem__")),

@@ -13,6 +13,7 @@ from kernelscope.probes.compilation.benchmarking import Autotuning
 from kernelscope.probes.compilation.compile_stages import CompileStages
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrappers
 from kernelscope.probes.cuda_graphs.captured_graphs import CudaGraphs
+from kernelscope.probes.distributed.waits import CollectiveWaits
 from kernelscope.probes.dynamo.eval_frames import TriedFrames
 from kernelscope.probes.eager.eager_operators import EagerOperators
 from kernelscope.probes.eager.optimizer_steps import OptimizerSteps
@@ -50,6 +51,7 @@ class Probes:
             GcuGraphs(),
             OptimizerSteps(),
             Profilers(),
+            CollectiveWaits(),
             self.tried,
         ]
         self._operators = EagerOperators()

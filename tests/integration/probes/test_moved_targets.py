@@ -26,6 +26,7 @@ needs_precompile = pytest.mark.skipif(not HAS_PRECOMPILE, reason="this torch can
 # (probe, target, settings of a recording that needs it)
 TARGETS = [
     ("Autotuning", "torch._inductor.runtime.benchmarking:Benchmarker.benchmark", {}),
+    ("CollectiveWaits", "torch.distributed:Work.wait", {}),
     ("CompiledGraphs", "torch._inductor.output_code:CompiledFxGraph.__call__", {}),
     ("CompiledGraphs", "torch._inductor.output_code:CompiledFxGraph.post_compile", {}),
     ("CompiledGraphs", "torch._inductor.output_code:CompiledFxGraph", {}),
