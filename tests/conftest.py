@@ -111,6 +111,8 @@ PATCHED_FUNCTIONS = [
     ("torch._inductor.graph", ("make_fallback",)),
     ("torch._precompile", ("_make_inlined_forward",)),
     ("torch._tensor_str", ("_str",)),
+    ("torch._dynamo.convert_frame", ("format_error_msg",)),
+    ("torch._dynamo.decorators", ("_set_stance",)),
     ("kernelscope.gcu.cache", ("is_fresh",)),
     *(
         (f"torch._inductor.{module}", ("set_kernel_post_grad_provenance_tracing",))
