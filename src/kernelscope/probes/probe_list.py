@@ -62,6 +62,11 @@ class Probes:
         self._users = 0
         self._lock = threading.RLock()
 
+    @property
+    def are_used(self) -> bool:
+        """Whether what runs now is observed."""
+        return self._users > 0
+
     def check(self) -> dict[str, str]:
         """Installs and removes each probe: its name, and why it cannot be used, or nothing."""
         found = {}

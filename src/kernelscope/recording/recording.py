@@ -19,6 +19,7 @@ from kernelscope.probes.dynamo.nothing_compiled import nothing_compiled, ran_in_
 from kernelscope.probes.listener import ignore
 from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.probe_list import PROBES
+from kernelscope.probes.python_wrappers.unseen_graphs import FIRST_GRAPH, InChildren, begun_before
 from kernelscope.stages.records import Record
 
 from .audit.audit_session import AuditSession
@@ -43,6 +44,7 @@ class Recording(LaunchRecorder):
         super().__init__(config, path, keeps_calls=keeps_calls)
         self._says_why_empty = says_why_empty
         self.input_observers: list[InputObserver] = []
+        self.in_children = InChildren()
         self._counts_steps_itself = False
         self._was_kept_from_graphs = False  # one ran while it was paused, or raised an exception
         self._graphs: dict[int, Graph] = {}  # as this run numbers them, by the process's number
@@ -51,6 +53,7 @@ class Recording(LaunchRecorder):
 
     def open(self) -> None:
         watch_forks()
+        begun = None if PROBES.are_used else begun_before()
         try:
             PROBES.acquire(operators=self.config.ops == "all", strict=self.config.strict)
         except BaseException:
@@ -68,6 +71,8 @@ class Recording(LaunchRecorder):
         self._tried, self._stances = len(PROBES.tried.frames), len(PROBES.tried.stances)
         self._stance = current_stance()
         self._were_compiled = compiled_frames()
+        if begun is not None:
+            self.finding(begun)
         if self.fingerprinter is not None and self.fingerprinter.slow_because:
             self.finding(Finding("slow-values", self.fingerprinter.slow_because))
         if self.config.stages:
@@ -91,6 +96,7 @@ class Recording(LaunchRecorder):
 
     def close(self) -> None:
         if not self.is_open:  # a forked child has closed its copy already
+            FIRST_GRAPH.remove()
             return
         if self._audit is not None:
             with self._contained("ending the audit's profiler"):
@@ -108,6 +114,9 @@ class Recording(LaunchRecorder):
         BUS.detach(self)
         if not wait_for_others(self._busy):
             self.finding(STILL_BUSY)
+        with self._contained("asking what forked children ran"):
+            if (unseen_in_child := self.in_children.finding) is not None:
+                self.finding(unseen_in_child)
         with self._contained("finding out why nothing was recorded"):
             self._say_why_nothing()
         try:
