@@ -69,7 +69,7 @@ class Recording(LaunchRecorder):
         self.sink.use_steady_sites()
         self._opened_at = BUS.attach(self)
         self._tried, self._stances = len(PROBES.tried.frames), len(PROBES.tried.stances)
-        self._stance = current_stance()
+        self._stance_before = current_stance()
         self._were_compiled = compiled_frames()
         if begun is not None:
             self.finding(begun)
@@ -150,8 +150,8 @@ class Recording(LaunchRecorder):
     def _say_why_nothing(self) -> None:
         frames = PROBES.tried.frames[self._tried :]
         stances = PROBES.tried.stances[self._stances :]
-        if self._stance != "default":
-            stances = [self._stance, *stances]
+        if self._stance_before != "default":
+            stances = [self._stance_before, *stances]
         if len(self.run):
             if self._says_why_empty and self.config.ops != "all":
                 for finding in ran_in_eager(frames, stances):
