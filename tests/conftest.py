@@ -71,6 +71,7 @@ PATCH_TARGETS = [
     ("torch.cuda.graphs", "CUDAGraph", ("replay", "capture_begin", "capture_end")),
     ("torch._inductor.cudagraph_trees", "CUDAGraphNode", ("_copy_inputs_and_remove_from_src",)),
     ("torch._inductor.cudagraph_trees", "CUDAGraphTreeManager", ("_run",)),
+    ("torch.distributed", "Work", ("wait",)),
     ("triton.runtime.jit", "KernelInterface", ("__getitem__",)),
     ("triton.runtime.jit", "JITFunction", ("run", "__getitem__")),
     ("triton.runtime.autotuner", "Autotuner", ("run", "_bench", "__getitem__")),
@@ -110,6 +111,8 @@ PATCHED_FUNCTIONS = [
     ("torch._inductor.graph", ("make_fallback",)),
     ("torch._precompile", ("_make_inlined_forward",)),
     ("torch._tensor_str", ("_str",)),
+    ("torch._dynamo.convert_frame", ("format_error_msg",)),
+    ("torch._dynamo.decorators", ("_set_stance",)),
     ("kernelscope.gcu.cache", ("is_fresh",)),
     *(
         (f"torch._inductor.{module}", ("set_kernel_post_grad_provenance_tracing",))

@@ -19,6 +19,7 @@ from triton.compiler import compiler
 from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernelscope
 from kernelscope.fingerprint import fingerprint
@@ -165,6 +166,36 @@ def test_a_kernel_that_calls_another_function(
     assert call.roles == ("inout", "scalar")
     assert call.pre_hashes == {0: fingerprint(torch.zeros(N)).bits}
     assert call.post_hashes == {0: fingerprint(x).bits}
+
+
+def test_tensors_in_descriptors_that_the_wrapper_makes(
+    traced: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arguments for a GPU's tensor memory accelerator: what a descriptor describes is the argument."""
+    monkeypatch.setattr("torch.utils._triton.has_triton_tensor_descriptor_host_tma", lambda: True)
+    rows_kernel = traced(kernels.doubled_rows_kernel)
+
+    @torch.compile(fullgraph=True)
+    def compiled(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        out = torch.empty_like(y)
+        source, target = (TensorDescriptor.from_tensor(t, [4, 16]) for t in (y, out))
+        rows_kernel[(2,)](source, target, ROWS=4)
+        return out * 3
+
+    x = torch.randn(8, 16)
+    with kernelscope.record(values="hash") as run:
+        for _ in range(3):
+            result = compiled(x)
+    torch.testing.assert_close(result, (x + 1) * 6)
+    assert len(run) == 9
+    assert not run.findings
+    for i in range(0, 9, 3):
+        plus, call, times = run.calls[i : i + 3]
+        assert call.arg_names == ("source", "target")
+        assert call.roles == ("in", "out")
+        assert call.pre_hashes == {0: plus.post_hashes[1]}
+        assert call.post_hashes == {0: plus.post_hashes[1], 1: times.pre_hashes[0]}
 
 
 @torch.library.custom_op("kernelscope_test::scale", mutates_args=())

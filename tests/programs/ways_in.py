@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
 import tempfile
 import threading
 from collections.abc import Callable
@@ -114,6 +115,40 @@ def submodules() -> None:
     for layer in layers:
         layer.compile()
     layers[1](layers[0](x()))
+
+
+def annotated_region() -> None:
+    from torch._dynamo.backends.common import aot_autograd
+    from torch.fx import traceback
+    from torch.fx.passes.regional_inductor import regional_inductor
+
+    def partly(x: torch.Tensor) -> torch.Tensor:
+        with traceback.annotate({"compile_with_inductor": 0}):
+            y = f(x.cos())
+        return y + 1
+
+    with traceback.preserve_node_meta(enable=False):
+        torch.compile(partly, backend=aot_autograd(fw_compiler=regional_inductor), fullgraph=True)(x())
+
+
+def from_saved_caches() -> None:
+    from torch._inductor.utils import fresh_inductor_cache
+
+    torch.compile(f)(x())
+    saved = torch.compiler.save_cache_artifacts()
+    assert saved is not None
+    torch._dynamo.reset()
+    with fresh_inductor_cache():
+        torch.compiler.load_cache_artifacts(saved[0])
+        torch.compile(f)(x())
+
+
+def forked() -> None:
+    compiled = torch.compile(f)
+    compiled(x())
+    child = multiprocessing.get_context("fork").Process(target=compiled, args=(x(),))
+    child.start()
+    child.join()
 
 
 def with_setting(function: Callable[..., Any] = f, **settings: Any) -> Callable[[], Any]:
@@ -232,12 +267,14 @@ def only_disabled() -> None:
 
 
 HAS_AOT_COMPILE = hasattr(torch.compile(len), "aot_compile")
+HAS_REGIONAL = importlib.util.find_spec("torch.fx.passes.regional_inductor") is not None
 HAS_SWITCH = importlib.util.find_spec("torch._higher_order_ops.switch") is not None
 NONE = "no kernel; a finding says why"
 WAYS = [
     Way("`torch.compile(f)`, forward and backward", training, 2),
     Way("`module.compile()` of some modules (regional compilation)", submodules, 2),
     Way("`torch.compiler.nested_compile_region` (`invoke_subgraph`)", regions, 2, needs="compiler.nested_compile_region"),
+    Way("`regional_inductor`: annotated regions of a graph", annotated_region, 1, needs="" if HAS_REGIONAL else "compile.regional", seen="every kernel of the regions, with names and roles"),
     Way("dynamic shapes (`dynamic=True`)", dynamic, 2, is_slow=True),
     Way("functions called on other threads", threads, 2),
     Way('`mode="max-autotune"`', lambda: torch.compile(lambda x: f(x) @ x.T, mode="max-autotune")(x()), 2),
@@ -250,6 +287,7 @@ WAYS = [
     Way("an artifact of `standalone_compile`, saved and loaded", standalone_loaded, 1),
     Way("`torch.compile(f, fullgraph=True).aot_compile`", ahead_of_time, 1, needs="" if HAS_AOT_COMPILE else "compile.aot_compile"),
     Way("an artifact of `torch.compiler.precompile`, loaded", precompiled(), 2, needs="compiler.precompile"),
+    Way("`torch.compiler.save_cache_artifacts`, loaded into an empty cache", from_saved_caches, 2),
     Way("`torch.compile` of an exported program's module", lambda: torch.compile(torch.export.export(Model(), (x(),)).module())(x()), 1),
     Way("`torch.export` + `aoti_compile_and_package` + `aoti_load_package`", package, 1, is_slow=True),
     Way("`torch.export` + `aot_compile`, run by an `AOTIModelContainerRunner`", library, 1, is_slow=True),
@@ -263,6 +301,7 @@ WAYS = [
     Way("`associative_scan`", associative_scan, 1, is_slow=True),
     Way("`map`", mapped, 10, is_slow=True),
     Way("a function under `torch.compiler.disable` inside a compiled one", disabled_inside, 2, seen="the kernels around it"),
+    Way("a forked process, such as a `DataLoader` worker", forked, 1, "unseen-graph", "forked", seen="the parent's kernels; a finding tells of the child's"),
     Way("nothing but a function under `torch.compiler.disable`", only_disabled, 0, "nothing-compiled", "torch.compiler.disable", seen=NONE),
     Way("`torch.jit` (TorchScript)", scripted, 0, "nothing-compiled", "TorchScript", seen=NONE),
     Way("an exported program's module, not compiled", exported, 0, "nothing-compiled", "torch.compile", seen=NONE),

@@ -87,9 +87,14 @@ class Bus(FanOut):
 
     def settle(self, flat: Sequence[Any] = (), read: Sequence[Any] | None = None) -> None:
         """End the collectives whose work is done, and those whose results are about to be used."""
+        used = flat if read is None else read
+        self.end(lambda launch: launch not in self.awaited and _is_over(launch, flat, used))
+
+    def end(self, is_one: Callable[[Launch], bool]) -> None:
+        """End these of the collectives that are under way."""
         for launch in list(self.under_way):
             try:
-                is_over = _is_over(launch, flat, flat if read is None else read)
+                is_over = is_one(launch)
             except Exception:
                 self.finding(own_fault(f"asking whether {launch.site.kernel.name} has ended"))
                 is_over = True

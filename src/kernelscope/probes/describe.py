@@ -61,6 +61,14 @@ def _number(n: Any) -> int:
     return int(n) if isinstance(n, int) and not isinstance(n, torch.SymInt) else -1
 
 
+def tensor_in(value: Any) -> Any:
+    """The tensor behind a descriptor or a reinterpreted pointer of Triton's; anything else as it is."""
+    if type(value) in _WHOLE or isinstance(value, torch.Tensor):
+        return value
+    base = getattr(value, "base", None)
+    return base if isinstance(base, torch.Tensor) else value
+
+
 def is_subclass(tensor: torch.Tensor) -> bool:
     return type(tensor) not in _PLAIN and is_traceable_wrapper_subclass(tensor)
 

@@ -57,6 +57,7 @@ class FanOut:
         self.storages = Storages()
         self.here = _ThreadState()
         self.under_way: list[Launch] = []  # collectives in place that have begun
+        self.awaited: list[Launch] = []  # those that the program waits for now: a wait may still write
         self.capture: Capture | None = None  # the CUDA graph that is being captured
         self.accepts_compact = False  # a note of a launch at a steady site is enough for every recording
         self.notes_have_ends = False  # what a note returns is to be called after the launch

@@ -195,5 +195,8 @@ def is_birth(func: Any) -> bool:
     return isinstance(func, OpOverload) and func.namespace == "aten" and func._opname in _BIRTHS
 
 
-_VIEWS_WITHOUT_ALIAS_INFO = {"inductor._reinterpret_tensor.default"}
+_VIEWS_WITHOUT_ALIAS_INFO = {
+    "inductor._reinterpret_tensor.default",
+    "_c10d_functional._wrap_tensor_autograd.default",
+}
 _BIRTHS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}

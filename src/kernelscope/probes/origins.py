@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache
+from importlib.util import find_spec
 from types import CodeType
 
 import torch
@@ -23,22 +24,26 @@ _TRACE_LINE = re.compile(
     re.MULTILINE,
 )
 _MADE_UP = ("<frozen", "<kernelscope", "<eval_with_key>", "<torch", "<__array_function__", "<decorator")
+_GENERATED = re.compile(r"c[a-z2-7]{51}\.py")  # in Inductor's cache: the hash of its text
+_LAUNCH_FOR_USERS = ("triton", "helion")  # packages that launch kernels for the line that calls them
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 @cache
 def _library_folders() -> tuple[str, ...]:
     folders = [os.path.dirname(os.path.abspath(torch.__file__)), _OURS]
-    try:
-        import triton
-    except ImportError:
-        return tuple(f + os.sep for f in folders)
-    return tuple(f + os.sep for f in [*folders, os.path.dirname(os.path.abspath(triton.__file__))])
+    for name in _LAUNCH_FOR_USERS:
+        spec = find_spec(name)
+        if spec is not None and spec.origin:
+            folders.append(os.path.dirname(os.path.abspath(spec.origin)))
+    return tuple(f + os.sep for f in folders)
 
 
+@lru_cache(maxsize=4096)
 def is_users(file: str) -> bool:
-    # Code from a terminal or a notebook is the user's; code that Python or torch made up is not.
-    return not file.startswith((*_library_folders(), *_MADE_UP))
+    # Code from a terminal or a notebook is the user's; code that Python, torch or Helion made up is not.
+    is_generated = _GENERATED.fullmatch(os.path.basename(file)) is not None
+    return not is_generated and not file.startswith((*_library_folders(), *_MADE_UP))
 
 
 def user_first(frames: Sequence[Frame]) -> tuple[Frame, ...]:

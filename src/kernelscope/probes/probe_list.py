@@ -13,6 +13,7 @@ from kernelscope.probes.compilation.benchmarking import Autotuning
 from kernelscope.probes.compilation.compile_stages import CompileStages
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrappers
 from kernelscope.probes.cuda_graphs.captured_graphs import CudaGraphs
+from kernelscope.probes.distributed.waits import CollectiveWaits
 from kernelscope.probes.dynamo.eval_frames import TriedFrames
 from kernelscope.probes.eager.eager_operators import EagerOperators
 from kernelscope.probes.eager.optimizer_steps import OptimizerSteps
@@ -50,6 +51,7 @@ class Probes:
             GcuGraphs(),
             OptimizerSteps(),
             Profilers(),
+            CollectiveWaits(),
             self.tried,
         ]
         self._operators = EagerOperators()
@@ -59,6 +61,11 @@ class Probes:
         self._moved: list[str] = []  # why probes are off
         self._users = 0
         self._lock = threading.RLock()
+
+    @property
+    def are_used(self) -> bool:
+        """Whether what runs now is observed."""
+        return self._users > 0
 
     def check(self) -> dict[str, str]:
         """Installs and removes each probe: its name, and why it cannot be used, or nothing."""

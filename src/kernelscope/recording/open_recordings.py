@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any, Protocol
 
 from kernelscope.compiler_control.forced_settings import STAGE_SETTINGS
 from kernelscope.probes.probe_list import PROBES
+from kernelscope.probes.python_wrappers.unseen_graphs import FIRST_GRAPH, InChildren
 
 from .sinks import Sink
 
@@ -15,6 +17,7 @@ class OpenRecording(Protocol):
     is_open: bool
     ranges: Any  # None where it gives a profiler no ranges
     sink: Sink
+    in_children: InChildren
 
     def step(self, *, by_user: bool = False) -> None: ...
 
@@ -25,17 +28,24 @@ _forks_watched = False
 
 def watch_forks() -> None:
     global _forks_watched
+    FIRST_GRAPH.remove()  # in a forked child that now records for itself
     if not _forks_watched:
         os.register_at_fork(after_in_child=_close_copies)
         _forks_watched = True
 
 
 def _close_copies() -> None:
-    """A forked child has a copy of its parent's recordings; it closes them and records nothing."""
+    """A forked child has a copy of its parent's recordings; it closes them and records nothing.
+
+    All that it tells them is that it ran a compiled graph.
+    """
     if OPEN:
+        parents = [recording.in_children for recording in OPEN]
         for recording in OPEN:
             recording.is_open = False
             recording.sink.forget()
         OPEN.clear()
         STAGE_SETTINGS.forget_in_child()
         PROBES.forget_in_child()
+        with suppress(Exception):  # a torch whose graphs are called in another way
+            FIRST_GRAPH.watch(parents)

@@ -14,11 +14,12 @@ from kernelscope.errors import EndedOnPurpose
 from kernelscope.events import COMPACT_CALL, CompactCall, Finding, Graph, GraphCall
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.cuda_graphs.tree_graphs import drop_tree_graphs
-from kernelscope.probes.dynamo.eval_frames import compiled_frames
-from kernelscope.probes.dynamo.nothing_compiled import nothing_compiled
+from kernelscope.probes.dynamo.eval_frames import compiled_frames, current_stance
+from kernelscope.probes.dynamo.nothing_compiled import nothing_compiled, ran_in_eager
 from kernelscope.probes.listener import ignore
 from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.probe_list import PROBES
+from kernelscope.probes.python_wrappers.unseen_graphs import FIRST_GRAPH, InChildren, begun_before
 from kernelscope.stages.records import Record
 
 from .audit.audit_session import AuditSession
@@ -43,13 +44,16 @@ class Recording(LaunchRecorder):
         super().__init__(config, path, keeps_calls=keeps_calls)
         self._says_why_empty = says_why_empty
         self.input_observers: list[InputObserver] = []
+        self.in_children = InChildren()
         self._counts_steps_itself = False
+        self._was_kept_from_graphs = False  # one ran while it was paused, or raised an exception
         self._graphs: dict[int, Graph] = {}  # as this run numbers them, by the process's number
         self._audit = AuditSession(self.finding) if config.audit else None
         self._planner = RecordingPlanner(self.sink, lambda: (self.late, self.fingerprinter))
 
     def open(self) -> None:
         watch_forks()
+        begun = None if PROBES.are_used else begun_before()
         try:
             PROBES.acquire(operators=self.config.ops == "all", strict=self.config.strict)
         except BaseException:
@@ -64,8 +68,11 @@ class Recording(LaunchRecorder):
         OPEN.append(self)
         self.sink.use_steady_sites()
         self._opened_at = BUS.attach(self)
-        self._tried = len(PROBES.tried.frames)
+        self._tried, self._stances = len(PROBES.tried.frames), len(PROBES.tried.stances)
+        self._stance_before = current_stance()
         self._were_compiled = compiled_frames()
+        if begun is not None:
+            self.finding(begun)
         if self.fingerprinter is not None and self.fingerprinter.slow_because:
             self.finding(Finding("slow-values", self.fingerprinter.slow_because))
         if self.config.stages:
@@ -89,6 +96,7 @@ class Recording(LaunchRecorder):
 
     def close(self) -> None:
         if not self.is_open:  # a forked child has closed its copy already
+            FIRST_GRAPH.remove()
             return
         if self._audit is not None:
             with self._contained("ending the audit's profiler"):
@@ -106,6 +114,9 @@ class Recording(LaunchRecorder):
         BUS.detach(self)
         if not wait_for_others(self._busy):
             self.finding(STILL_BUSY)
+        with self._contained("asking what forked children ran"):
+            if (unseen_in_child := self.in_children.finding) is not None:
+                self.finding(unseen_in_child)
         with self._contained("finding out why nothing was recorded"):
             self._say_why_nothing()
         try:
@@ -137,15 +148,21 @@ class Recording(LaunchRecorder):
             self.finding(own_fault(doing))
 
     def _say_why_nothing(self) -> None:
+        frames = PROBES.tried.frames[self._tried :]
+        stances = PROBES.tried.stances[self._stances :]
+        if self._stance_before != "default":
+            stances = [self._stance_before, *stances]
         if len(self.run):
+            if self._says_why_empty and self.config.ops != "all":
+                for finding in ran_in_eager(frames, stances):
+                    self.finding(finding)
             return
         nothing = self._kernels.nothing_matched()
-        frames = PROBES.tried.frames[self._tried :]
         wanted = self._says_why_empty and (bool(frames) or self.config.ops != "all")
-        # Where there are graphs or findings, something else is the reason.
-        if nothing is None and wanted and not self._graphs and not self.noted:
+        # Where there are findings, something else is the reason.
+        if nothing is None and wanted and not self._was_kept_from_graphs and not self.noted:
             try:
-                nothing = nothing_compiled(frames, self._were_compiled)
+                nothing = nothing_compiled(frames, self._were_compiled, stances, len(self._graphs))
             except Exception:
                 nothing = own_fault("finding out why nothing compiled ran")
         if nothing is not None:
@@ -231,6 +248,7 @@ class Recording(LaunchRecorder):
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
         if self.ranges is not None:
             self.ranges.failed()
+        self._was_kept_from_graphs = True
         if self.is_open and not isinstance(error, EndedOnPurpose):
             self.sink.note_failed(graph_call, line, f"{type(error).__name__}: {error}")
 
@@ -240,6 +258,7 @@ class Recording(LaunchRecorder):
         if self.late is not None:
             self.late.poll()
         graph = graph_call.graph
+        self._was_kept_from_graphs |= self._is_paused
         own = self._graphs.get(graph.id)
         if own is None:
             own = self._graphs[graph.id] = replace(graph, id=len(self._graphs))  # numbered within the run

@@ -55,6 +55,7 @@ RANK = """
 import datetime, json, sys
 import torch, torch.distributed as dist
 import kernelscope
+from kernelscope.fingerprint import fingerprint
 rank, store, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 limit = datetime.timedelta(seconds=120)
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=limit)
@@ -77,6 +78,10 @@ with kernelscope.record(ops="all", values="hash") as run:
     else:
         dist.recv(got, 1)
         got + 1
+    mine = torch.zeros(2)
+    dist.reduce_scatter_tensor(mine, torch.full((4,), 1.0 + rank))
+    kept = torch.zeros(2)
+    dist.reduce_scatter(kept, [torch.full((2,), 3.0 + rank), torch.full((2,), 5.0 + rank)])
     late = torch.zeros(4)
     if not rank:
         never = dist.irecv(late, 1)
@@ -84,8 +89,9 @@ for call in run.calls:
     told.append([call.kernel_name, call.arg_names, list(call.roles), str(call),
                  {call.arg_names[i]: str(h) for i, h in call.pre_hashes.items()},
                  {call.arg_names[i]: str(h) for i, h in call.post_hashes.items()}, call.error])
+left = [str(fingerprint(t).bits) for t in (mine, kept)]
 with open(out, "w") as file:
-    json.dump({"calls": told, "findings": [str(f) for f in run.findings]}, file)
+    json.dump({"calls": told, "left": left, "findings": [str(f) for f in run.findings]}, file)
 if rank:
     dist.send(torch.ones(4), 0)
 else:
@@ -142,3 +148,13 @@ def test_what_was_sent_is_what_was_received(ranks: list[dict[str, Any]]) -> None
     assert received[5]["tensors[0]"] == sent[4]["tensors[0]"]
     assert "had not ended when the recording closed" in late[6]
     assert late[5] == {}
+
+
+def test_what_a_collective_left_is_known_after_its_wait_also_where_nothing_uses_it(
+    ranks: list[dict[str, Any]],
+) -> None:
+    for rank in ranks:
+        (mine,) = calls_of(rank, "c10d._reduce_scatter_base_")
+        (kept,) = calls_of(rank, "c10d.reduce_scatter_")
+        assert [mine[5].get("output_tensor"), kept[5].get("output_tensors[0]")] == rank["left"]
+        assert [mine[6], kept[6]] == ["", ""]

@@ -26,6 +26,7 @@ needs_precompile = pytest.mark.skipif(not HAS_PRECOMPILE, reason="this torch can
 # (probe, target, settings of a recording that needs it)
 TARGETS = [
     ("Autotuning", "torch._inductor.runtime.benchmarking:Benchmarker.benchmark", {}),
+    ("CollectiveWaits", "torch.distributed:Work.wait", {}),
     ("CompiledGraphs", "torch._inductor.output_code:CompiledFxGraph.__call__", {}),
     ("CompiledGraphs", "torch._inductor.output_code:CompiledFxGraph.post_compile", {}),
     ("CompiledGraphs", "torch._inductor.output_code:CompiledFxGraph", {}),
@@ -42,6 +43,8 @@ TARGETS = [
     ("Profilers", "torch.autograd.profiler:_run_on_profiler_start", {}),
     ("Profilers", "torch.autograd.profiler:_run_on_profiler_stop", {}),
     ("TriedFrames", "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__", {}),
+    ("TriedFrames", "torch._dynamo.convert_frame:format_error_msg", {}),
+    ("TriedFrames", "torch._dynamo.decorators:_set_stance", {}),
     ("EagerOperators", "torch.utils._python_dispatch:_push_mode", {"ops": "all"}),
     ("EagerOperators", "torch.utils._python_dispatch:_pop_mode", {"ops": "all"}),
     ("EagerOperators", "torch._guards:TracingContext.try_get", {"ops": "all"}),

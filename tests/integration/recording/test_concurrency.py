@@ -503,9 +503,11 @@ def test_a_forked_child_records_nothing_and_is_restored(
         count = len(run)
 
         def check() -> None:
-            assert not leftovers()
+            [watch] = leftovers()  # for the first compiled graph, of which the parent is told
+            assert "CompiledFxGraph.__call__" in watch
             assert not BUS.listeners
             assert torch.equal(tiny(torch.ones(8)), expected)
+            assert not leftovers()
             torch.ones(3).sin()
             assert len(run) == count
             with kernelscope.record() as own:
@@ -517,8 +519,31 @@ def test_a_forked_child_records_nothing_and_is_restored(
         in_child(check)
         tiny(torch.ones(8))
     assert len(run.select(kind="cpp")) == 2
-    assert not run.findings
+    (finding,) = run.findings
+    assert finding.kind == "unseen-graph"
+    assert "a process that this one forked ran compiled code" in finding.message
     assert not leftovers()
+
+
+def test_a_forked_child_that_runs_no_graph_or_records_its_own_is_no_finding(
+    tiny: Program, leftovers: Callable[[], list[str]]
+) -> None:
+    def eager() -> None:
+        torch.ones(3).sin()
+
+    def recorded() -> None:
+        with kernelscope.record() as own:
+            for _ in range(3):
+                tiny(torch.ones(8))
+        assert len(own) == 3
+        assert not own.findings
+        assert not leftovers()
+
+    with kernelscope.record() as run:
+        tiny(torch.ones(8))
+        in_child(eager)
+        in_child(recorded)
+    assert not run.findings
 
 
 def test_leaving_the_block_in_the_child(tiny: Program, leftovers: Callable[[], list[str]]) -> None:

@@ -41,6 +41,22 @@ def nothing_waits() -> Iterator[None]:
     assert not INSIDE
 
 
+def test_the_rest_of_a_graph_that_was_executing_is_a_finding() -> None:
+    f = torch.compile(lambda x: gate(x.sin()).cos())
+    x = torch.randn(8)
+    f(x)
+    with ExitStack() as later:
+        INSIDE.append(lambda: runs.append(later.enter_context(kernelscope.record())))
+        runs: list[Any] = []
+        f(x)
+        f(x)
+    (run,) = runs
+    assert [c.graph_call for c in run.calls] == [run.calls[0].graph_call] * 3, "the second call, as a whole"
+    (finding,) = run.findings
+    assert finding.kind == "unseen-graph"
+    assert "a compiled graph was executing when the recording opened (thread MainThread)" in finding.message
+
+
 def test_debug_mode_opens_inside_a_noted_graph() -> None:
     @torch.compile
     def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

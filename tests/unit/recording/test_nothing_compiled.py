@@ -28,7 +28,7 @@ def told(do: Callable[[], Any], **options: Any) -> str:
     assert not len(run.calls)
     (finding,) = run.findings
     assert finding.kind == "nothing-compiled"
-    assert finding.message.startswith("no compiled code ran: ")
+    assert finding.message.startswith(("no compiled code ran: ", "no kernel ran: "))
     return finding.message
 
 
@@ -92,9 +92,69 @@ def test_compiling_failed() -> None:
 
 def test_it_is_turned_off() -> None:
     with torch.compiler.set_stance("force_eager"):
-        assert 'torch.compiler.set_stance("force_eager") is in force' in told(lambda: torch.compile(plus)(X))
+        assert 'torch.compiler.set_stance("force_eager") was in force' in told(lambda: torch.compile(plus)(X))
     with torch._dynamo.config.patch(disable=True):
         assert "torch.compile is turned off" in told(lambda: torch.compile(plus)(X))
+
+
+def test_it_is_turned_off_for_a_part() -> None:
+    compiled = torch.compile(plus)
+
+    def calls() -> None:
+        with torch.compiler.set_stance("force_eager"):
+            compiled(X)
+
+    assert 'torch.compiler.set_stance("force_eager") was in force' in told(calls)
+    with kernelscope.record() as run:
+        compiled(X)
+        with torch.compiler.set_stance("eager_on_recompile"):
+            compiled(torch.ones(5))
+    (finding,) = run.findings
+    assert finding.kind == "ran-in-eager"
+    assert 'set_stance("eager_on_recompile")' in finding.message
+    with kernelscope.record() as run:
+        compiled(X)
+    assert not run.findings
+
+
+def test_torchs_own_scripts_are_not_the_programs() -> None:
+    torch.compile(lambda x: torch.func.jvp(torch.sin, (x,), (x,)))(X)  # for which torch scripts functions
+    assert "TorchScript" not in told(lambda: plus(X))
+
+
+def test_dynamo_gave_up() -> None:
+    with torch._dynamo.config.patch(suppress_errors=True):
+        said = told(lambda: torch.compile(plus, backend=refuses)(X))
+    assert f"Dynamo left plus ({__file__}:" in said
+    assert "no such instruction" in said
+    said = told(lambda: torch.func.grad(torch.compile(lambda x: plus(x).sum()))(X))
+    assert "suppressed" not in said
+
+
+def test_what_was_left_to_python_beside_compiled_code() -> None:
+    def calls() -> None:
+        compiled = torch.compile(plus, dynamic=False)
+        for n in range(2, 6):
+            compiled(torch.ones(n))
+
+    with kernelscope.record() as run, torch._dynamo.config.patch(recompile_limit=2):
+        calls()
+    assert len(run) == 2
+    (finding,) = run.findings
+    assert finding.kind == "ran-in-eager"
+    assert f"plus ({__file__}:" in finding.message
+    assert "recompile limit" in finding.message
+    torch._dynamo.reset()
+    with kernelscope.record(ops="all") as run, torch._dynamo.config.patch(recompile_limit=2):
+        calls()
+    assert len(run.select(kernel="aten.add.Tensor")) == 2
+    assert not run.findings
+
+
+def test_graphs_that_launch_nothing() -> None:
+    said = told(lambda: torch.compile(lambda x: x.view(2, 2))(X))
+    assert "nothing to launch (results are inputs, views or empty)" in said
+    assert "1 compiled graph ran, with nothing to launch" in told(lambda: torch.compile(plus)(torch.empty(0)))
 
 
 def test_it_was_compiled_before() -> None:

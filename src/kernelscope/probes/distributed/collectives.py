@@ -64,6 +64,11 @@ def role_in_place(func: OpOverload, name: str) -> Role:
 
 def is_over(launch: Launch) -> bool:
     """Whether the work that a collective in place returned has ended; on a GPU, also for the host."""
+    work = work_of(launch)
+    return work is None or bool(work.is_completed())
+
+
+def work_of(launch: Launch) -> Any:
+    """The work that a collective in place returned; None where it is on the program's own stream."""
     result = launch.result[-1] if isinstance(launch.result, tuple | list) else launch.result
-    work = torch.distributed.Work.unbox(result)
-    return work is None or bool(work.is_completed())  # none: it is on the program's own stream
+    return torch.distributed.Work.unbox(result)

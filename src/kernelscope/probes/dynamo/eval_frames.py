@@ -6,7 +6,7 @@ The stacks that Dynamo shows to users leave out files with "eval_frame" in their
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from kernelscope.probes.own_work import unseen
 from kernelscope.probes.patching import Patch, PatchSet
 
 _LOOKS = "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__"
+_GIVES_UP = "torch._dynamo.convert_frame:format_error_msg"  # called for each error that it does not raise
+_STANCE = "torch._dynamo.decorators:_set_stance"
+_LIMIT = "recompile limit"  # in the message of the graph break that is Dynamo's last look at a function
 _TORCH = str(Path(torch.__file__).parent)
 _MOST = 1000  # frames that are remembered; a program that compiles so many has no need to ask
 
@@ -32,6 +35,8 @@ class TriedFrame:
     skipped: str = ""  # why, in Dynamo's words
     failed: str = ""  # the exception that reached the program
     breaks: tuple[str, ...] = ()  # first lines of Dynamo's reasons
+    gave_up: str = ""  # the error that made Dynamo leave the function to Python, and that it did not raise
+    is_left_out: bool = False  # by an error or by the limit of recompilations, not by what is written in it
 
     @property
     def is_of_torch(self) -> bool:
@@ -47,12 +52,36 @@ class TriedFrames(PatchSet):
     """The probe; Dynamo asks once for each code object and set of guards, so that it costs nothing later."""
 
     def __init__(self) -> None:
-        super().__init__(Patch(_LOOKS, self._around))
+        super().__init__(
+            Patch(_LOOKS, self._around),
+            Patch(_GIVES_UP, self._around_error),
+            Patch(_STANCE, self._around_stance),
+        )
         self.frames: list[TriedFrame] = []
+        self.stances: list[str] = []  # other than the default one, as the program set them
+        self._errors: dict[Any, BaseException] = {}  # by code object: what Dynamo has just suppressed
 
     def install(self) -> None:
-        self.frames = []
+        self.frames, self.stances, self._errors = [], [], {}
         super().install()
+
+    def _around_error(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def message(error: BaseException, code: Any, *args: Any, **kwargs: Any) -> Any:
+            self._errors[code] = error
+            return original(error, code, *args, **kwargs)
+
+        return message
+
+    def _around_stance(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def set_stance(stance: Any) -> Any:
+            before = original(stance)
+            if stance.stance != "default" and len(self.stances) < _MOST:
+                self.stances.append(stance.stance)
+            return before
+
+        return set_stance
 
     def _around(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -69,9 +98,11 @@ class TriedFrames(PatchSet):
         return look
 
     def _note(self, wrapper: Any, frame: Any, before: Any, result: Any, error: BaseException | None) -> None:
+        suppressed = self._errors.pop(frame.f_code, None)
         if len(self.frames) < _MOST:
             try:
-                self.frames.append(unseen(_tried, wrapper, frame.f_code, before, result, error))
+                tried = unseen(_tried, wrapper, frame.f_code, before, result, error)
+                self.frames.append(tried if suppressed is None else _given_up(tried, suppressed))
             except Exception as fault:  # it must not reach the program; the frame is then known by name
                 code = frame.f_code
                 told = f"kernelscope could not read what Dynamo reported about it: {fault!r}"
@@ -97,6 +128,14 @@ def _tried(wrapper: Any, code: Any, before: Any, result: Any, error: BaseExcepti
     )
 
 
+def _given_up(tried: TriedFrame, error: BaseException) -> TriedFrame:
+    is_break = isinstance(error, torch._dynamo.exc.Unsupported | torch._dynamo.exc.UserError)
+    text = str(error).strip() or type(error).__name__
+    told = _told(text) if is_break else f"{type(error).__name__}: {' '.join(text.splitlines()[:2])}"
+    is_left_out = not is_break or _LIMIT in text.splitlines()[0]
+    return replace(tried, gave_up=told, is_left_out=is_left_out)
+
+
 def _told(reason: str) -> str:
     """Dynamo's name for a graph break, and its explanation."""
     name, *rest = reason.splitlines()
@@ -114,6 +153,11 @@ def compiled_frames() -> int:
     """How many frames this process has compiled so far."""
     counters: Any = torch._dynamo.utils.counters
     return int(counters.get("frames", {}).get("ok", 0))
+
+
+def current_stance() -> str:
+    """What compiled functions do now: "default", "force_eager" or another of torch's names."""
+    return str(torch._dynamo.eval_frame._stance.stance)
 
 
 def _skipped(code: Any, result: Any) -> str:

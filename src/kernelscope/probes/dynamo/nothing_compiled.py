@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -13,26 +13,46 @@ from kernelscope.text.amounts import counted
 from .eval_frames import TriedFrame
 
 _EAGER = ("eager", "aot_eager", "aot_eager_decomp_partition")
+_TORCHS_SCRIPTS = "__torch__.torch."
 _SEE_OPERATORS = 'ops="all" (on the command line --ops all) records eager operators'
 
 
-def nothing_compiled(frames: Sequence[TriedFrame], were_compiled: int) -> Finding | None:
-    """For a run without a compiled call; `were_compiled` counts frames compiled before it opened.
+def nothing_compiled(
+    frames: Sequence[TriedFrame], were_compiled: int, stances: Sequence[str] = (), graphs: int = 0
+) -> Finding:
+    """For a run without a call. `were_compiled` counts frames compiled before it opened, and `graphs` those
+    that ran in it; `stances` are those that were in force meanwhile, if only for a part of it."""
+    if graphs:
+        ran = f"{counted(graphs, 'compiled graph')} ran, with nothing to launch"
+        return Finding("nothing-compiled", f"no kernel ran: {ran} (results are inputs, views or empty)")
+    return Finding("nothing-compiled", f"no compiled code ran: {_why(frames, were_compiled, stances)}")
 
-    None where Inductor compiled something: it may launch nothing, and what ran unseen is another finding.
-    """
-    if any(frame.graphs and frame.backend == "inductor" for frame in frames):
-        return None
-    return Finding("nothing-compiled", f"no compiled code ran: {_why(frames, were_compiled)}")
+
+def ran_in_eager(frames: Sequence[TriedFrame], stances: Sequence[str]) -> Iterator[Finding]:
+    """What would be expected among compiled calls, and ran as eager operators that are not recorded."""
+    told: dict[str, list[TriedFrame]] = {}
+    for frame in frames:
+        if frame.is_left_out:
+            told.setdefault(frame.gave_up, []).append(frame)
+    for reason, places in told.items():
+        text = f"Dynamo left {_and_others(places)} to Python: {reason}"
+        yield Finding("ran-in-eager", f"{text}; what runs so is not recorded. {_SEE_OPERATORS}")
+    if stances:
+        yield Finding("ran-in-eager", f"{_in_force(stances)}; what runs so is not recorded. {_SEE_OPERATORS}")
 
 
-def _why(tried: Sequence[TriedFrame], were_compiled: int) -> str:
+def _in_force(stances: Sequence[str]) -> str:
+    names = " and ".join(f'"{name}"' for name in dict.fromkeys(stances))
+    return f"torch.compiler.set_stance({names}) was in force, so compiled functions may have run in eager"
+
+
+def _why(tried: Sequence[TriedFrame], were_compiled: int, stances: Sequence[str]) -> str:
     frames = sorted(tried, key=lambda frame: frame.is_of_torch)  # what the user wrote comes first
     if torch._dynamo.config.disable:
         where = "TORCHDYNAMO_DISABLE, TORCH_COMPILE_DISABLE or torch._dynamo.config.disable"
         return f"torch.compile is turned off ({where})"
     if not frames:
-        return _why_no_frame(were_compiled)
+        return _why_no_frame(were_compiled, stances)
     if failed := [f for f in frames if f.failed]:
         return f"compiling {failed[0].place} failed: {failed[0].failed}"
     made = [f for f in frames if f.graphs]
@@ -44,16 +64,17 @@ def _why(tried: Sequence[TriedFrame], were_compiled: int) -> str:
             f"graph breaks left nothing to compile in {_and_others(broken)}: {first.breaks[0]}; "
             "TORCH_LOGS=graph_breaks shows each"
         )
+    if given_up := [f for f in frames if f.gave_up]:
+        return f"Dynamo left {_and_others(given_up)} to Python: {given_up[0].gave_up}"
     skipped = [f for f in frames if f.skipped]
     if len(skipped) == len(frames):
         return f"Dynamo skipped {_and_others(skipped)}: {skipped[0].skipped}"
     return f"what Dynamo traced of {_and_others(frames)} contains no tensor operation"
 
 
-def _why_no_frame(were_compiled: int) -> str:
-    stance = torch._dynamo.eval_frame._stance.stance
-    if stance != "default":
-        return f'torch.compiler.set_stance("{stance}") is in force'
+def _why_no_frame(were_compiled: int, stances: Sequence[str]) -> str:
+    if stances:
+        return f"{_in_force(stances)}; {_SEE_OPERATORS}"
     if were_compiled:
         return (
             f"{counted(were_compiled, 'function')} compiled before the recording opened, and no kernel of "
@@ -67,7 +88,8 @@ def _why_no_frame(were_compiled: int) -> str:
 def _scripts() -> str:
     """TorchScript passes for compiled code."""
     unit = getattr(sys.modules.get("torch.jit._state"), "_python_cu", None)
-    if unit is None or not unit.get_functions():
+    # Torch scripts functions of its own, some when a part of it is first used.
+    if unit is None or all(f.qualified_name.startswith(_TORCHS_SCRIPTS) for f in unit.get_functions()):
         return ""
     return " (torch.compile does not compile TorchScript, which torch.jit makes)"
 
@@ -76,6 +98,12 @@ def _why_not_executed(made: Sequence[TriedFrame]) -> str:
     backends = list(dict.fromkeys(f.backend for f in made))
     graphs = counted(sum(f.graphs for f in made), "graph")
     backend = f"the backend {' and '.join(backends)}"
+    if "inductor" in backends:
+        inductors = [f for f in made if f.backend == "inductor"]
+        return (
+            f"Inductor compiled {_and_others(inductors)}, which was not called while it was recorded or has "
+            "nothing to launch (results are inputs, views or empty)"
+        )
     if all(name in _EAGER for name in backends):
         return f"{graphs} went to {backend}, which makes no kernels; {_SEE_OPERATORS}"
     return (

@@ -17,7 +17,7 @@ from kernelscope.generated_code.calls import ArgText, Callsite
 from kernelscope.generated_code.kernels import GeneratedKernel
 from kernelscope.generated_code.wrapper import Wrapper
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.describe import flatten
+from kernelscope.probes.describe import flatten, tensor_in
 from kernelscope.probes.launch import Launch, LaunchPoint
 from kernelscope.probes.makers.addresses import given_tensors, launched_as_written, with_tensors
 from kernelscope.probes.makers.signatures import known_arguments, takes_addresses
@@ -200,8 +200,8 @@ class WrapperLaunches:
             )
 
         def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, LaunchPoint]:
-            key = None if is_static else tuple(shape_key(a) for a in args)
-            flat = args[: len(args) - extra] if extra else args
+            flat = tuple(map(tensor_in, args[: len(args) - extra] if extra else args))
+            key = None if is_static else tuple(map(shape_key, (*flat, *args[len(flat) :])))
             return flat, points.get(key) or points.setdefault(key, point_for(flat))
 
         return self._once_steady(callsite, kernel.name, func, look, method)
@@ -286,6 +286,9 @@ def _seen(
     given = len(point.site.args)
     texts = flat_texts(callsite, args, kwargs) if point.returns else callsite.args
     addresses: list[Address] = [address_of(text.node) for text in texts][:given]
+    for i, value in enumerate(args[: len(addresses)]):
+        if tensor_in(value) is not value:
+            addresses[i] = None  # a descriptor, which has no address of its own
     addresses += [None] * (given - len(addresses))
     addresses += returned_addresses(callsite.target, result, flatten(args, kwargs))
     return SeenLaunch(callsite.steady, point.steady, addresses)

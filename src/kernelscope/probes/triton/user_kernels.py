@@ -11,7 +11,7 @@ import torch
 from kernelscope.events import Arg
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.compilation.benchmarking import muted
-from kernelscope.probes.describe import describe, plain
+from kernelscope.probes.describe import describe, plain, tensor_in
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.origins import caller_frames, caller_key
 from kernelscope.probes.own_work import own_fault, unseen
@@ -73,7 +73,7 @@ class UserTriton(PatchSet):
 
     def _look(self, kernel: Any, bound: dict[str, Any], kwargs: dict[str, Any], grid: Any) -> Any:
         passed, settings = _split(kernel, bound, kwargs)
-        flat = [_tensor_in(value) for value in passed.values()]
+        flat = [tensor_in(value) for value in passed.values()]
         return flat, self._point(kernel, list(passed), flat, tuple(grid), settings)
 
     def _point(
@@ -110,12 +110,6 @@ def _split(
     settings = {name: plain(bound[name]) for name in bound if name in constant}
     settings |= {name: plain(value) for name, value in kwargs.items() if name not in bound}
     return {name: value for name, value in bound.items() if name not in constant}, settings
-
-
-def _tensor_in(value: Any) -> Any:
-    """The tensor behind a descriptor or a reinterpreted pointer."""
-    base = getattr(value, "base", None)
-    return base if isinstance(base, torch.Tensor) and not isinstance(value, torch.Tensor) else value
 
 
 def _type_name(tensor: torch.Tensor) -> str:
