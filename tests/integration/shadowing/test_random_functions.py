@@ -26,7 +26,13 @@ def halves(x: torch.Tensor) -> torch.Tensor:
     return F.dropout(x.to(torch.bfloat16), 0.25) + 1
 
 
-@pytest.mark.parametrize("function", [drops, halves])
+def attends(x: torch.Tensor) -> torch.Tensor:
+    """An operator that could draw and does not, beside one that does."""
+    mixed = F.scaled_dot_product_attention(x[None], x[None], x[None], attn_mask=torch.ones(16, 16).tril() > 0)
+    return F.dropout(mixed[0], 0.25) * 2
+
+
+@pytest.mark.parametrize("function", [drops, halves, attends])
 def test_random_results_and_their_gradients_are_compared(function: Any) -> None:
     result = kernelscope.check_correctness(function, (torch.randn(16, 8).requires_grad_(),))
     assert result.status == 0, str(result)

@@ -24,9 +24,9 @@ class Drawn(NamedTuple):
 
 @dataclass(slots=True)
 class Draws:
-    """Of one execution of a region; the n-th draw of its graph uses the n-th seed."""
+    """Of one execution of a region; the n-th draw of its graph on a device uses the n-th seed there."""
 
-    seeds: list[int] = field(default_factory=list)
+    seeds: dict[str, list[int]] = field(default_factory=dict)  # by the type of device
     drawn: list[Drawn] = field(default_factory=list)
     graphs: set[str] = field(default_factory=set)
 
@@ -54,7 +54,7 @@ def note_seeds(graph: str, made: Any) -> None:
     """A launch has made these."""
     draws: Draws | None = getattr(_HERE, "draws", None)
     if draws is not None and isinstance(made, torch.Tensor):
-        draws.seeds += made.flatten().tolist()
+        draws.seeds.setdefault(made.device.type, []).extend(made.flatten().tolist())
         draws.graphs.add(graph)
 
 

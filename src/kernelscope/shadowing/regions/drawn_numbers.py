@@ -1,9 +1,9 @@
 """Eager draws the random numbers that the compiled code drew, so that random results can be compared.
 
-Inductor makes one seed for each operator that draws, in the order of the traced graph, and a number depends
-on its seed and position alone. In eager each operator is taken apart as far as the compiler does, and the
-n-th draw then gets the numbers of the n-th seed. An operator that Inductor leaves to ATen gets what it drew
-in the compiled code, if eager may draw that.
+Inductor makes one seed for each operator that draws, for each device in the order of the traced graph, and a
+number depends on its seed and position alone. In eager each operator is taken apart as far as the compiler
+does, and the n-th draw on a device then gets the numbers of its n-th seed. An operator that Inductor leaves
+to ATen gets what it drew in the compiled code, if eager may draw that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kernelscope.probes.thread_mode import ThreadMode
 from kernelscope.shadowing.draws.compiled_draws import Drawn, Draws
 from kernelscope.shadowing.draws.distributions import described, improbable
 from kernelscope.shadowing.generator_state import seeded
-from kernelscope.shadowing.reference.node_kinds import aten
+from kernelscope.shadowing.reference.node_kinds import aten, draws_from_generator
 from kernelscope.shadowing.reference.random_numbers import inductor_randint, inductor_random
 from kernelscope.shadowing.reference.rounding import eps_of
 from kernelscope.shadowing.steps.draws import kind_of_draw
@@ -40,12 +40,11 @@ class CompiledDraws(ThreadMode):
     def __init__(self, draws: Draws, *, judges: bool = False) -> None:
         """With `judges`, what operators of ATen drew is compared with what eager may draw."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self._seeds = draws.seeds
+        self._seeds = {device: list(seeds) for device, seeds in draws.seeds.items()}
         self._drawn_by: dict[Any, list[list[Drawn]]] = {}
         for place in sorted({each.place for each in draws.drawn}):
             parts = [each for each in draws.drawn if each.place == place]
             self._drawn_by.setdefault(parts[0].operator, []).append(parts)
-        self._count = 0
         self._is_known = True
         self._judges = judges
         self._judged: set[tuple[Any, str]] = set()
@@ -54,7 +53,7 @@ class CompiledDraws(ThreadMode):
     @property
     def is_complete(self) -> bool:
         """Whether each draw had a seed or numbers of its own, and the other way round."""
-        return self._is_known and self._count == len(self._seeds) and not any(self._drawn_by.values())
+        return self._is_known and not any(self._seeds.values()) and not any(self._drawn_by.values())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -83,6 +82,8 @@ class CompiledDraws(ThreadMode):
         if made is not NotImplemented:
             return made
         made = plain(*args, **kwargs)  # by the mode below, which notes its dtype
+        if not draws_from_generator(plain, args, kwargs):
+            return made  # attention without dropout
         numbers = self._numbers(plain, made, args, kwargs)
         if numbers is None:
             self._is_known = False
@@ -115,11 +116,10 @@ class CompiledDraws(ThreadMode):
         return is_new
 
     def _numbers(self, plain: Any, made: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
-        kind, index = kind_of_draw(plain), self._count
-        self._count += 1
-        if kind == "" or index >= len(self._seeds) or kwargs.get("generator") is not None:
+        kind, seeds = kind_of_draw(plain), self._seeds.get(made.device.type)
+        if kind == "" or not seeds or kwargs.get("generator") is not None:
             return None
-        size, seed, triton = list(made.shape), self._seeds[index], made.device.type != "cpu"
+        size, seed, triton = list(made.shape), seeds.pop(0), made.device.type != "cpu"
         if kind != "integers":
             return inductor_random(size, seed, kind, 0, triton=triton)
         if "randperm" in str(plain):

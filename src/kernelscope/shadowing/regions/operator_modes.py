@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from kernelscope.probes.thread_mode import ThreadMode
-from kernelscope.shadowing.reference.node_kinds import aten
+from kernelscope.shadowing.reference.node_kinds import aten, draws_from_generator
 from kernelscope.shadowing.reference.rounding import (
     REDUCING,
     WIDE,
@@ -78,7 +78,7 @@ class Notes(ThreadMode):
                 self.is_refused = True
                 raise WritesToInput
         result = func(*args, **(kwargs or {}))
-        if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
+        if draws_from_generator(func, args, kwargs or {}):
             self.draws = True
             if self._opposite:
                 _draw_otherwise(func, args, result)
