@@ -54,7 +54,9 @@ class Unmatched:
         return [v for v in self.flow.values if v.call != LEAF and self._is_end(v)]
 
     def _is_end(self, value: Value) -> bool:
-        return not any(self.flow.calls[reader].writes for reader in value.readers)
+        """Also numbers of which only a choice was made, such as the next token: it says little of them."""
+        made = [self.flow.values[n] for reader in value.readers for n in self.flow.calls[reader].writes]
+        return not any(v.eps for v in made) if value.eps else not made
 
     def leading_to(self, ends: Iterable[int]) -> set[int]:
         """Values without a counterpart from which these were computed, and they themselves."""

@@ -26,7 +26,6 @@ from .second_opinion import is_explained
 
 Pick = Callable[[EagerRun], Any]  # one value of a run
 _OPPOSITE = 1  # the number of the run in which what can be drawn otherwise is
-_FEW_DIGITS = 1e-3  # one rounding of float16
 _RUNS = 6  # with other random numbers, before something is called wrong
 
 
@@ -37,7 +36,6 @@ class References:
         self.eager = eager
         self._generator = torch.Generator().manual_seed(0)
         self._jittered: list[EagerRun] = []
-        self._noisy: list[EagerRun] = []
         self._others: list[EagerRun] = []
         self._is_narrow = False
 
@@ -127,27 +125,9 @@ class References:
         verdict = judge(made, eager, wide, lambda: moved(next(numbers)), self.eps, unwritten=left)
         if verdict.is_wrong and is_explained(made, wide(), moved, eager):
             return Verdict(False)
-        if not verdict.is_wrong or self._is_narrow:
-            return verdict
-        if self._is_other_rounding(made, eager, wide(), pick) or self._is_chaotic(made, eager, wide(), pick):
+        if verdict.is_wrong and not self._is_narrow and self._is_other_rounding(made, eager, wide(), pick):
             return Verdict(False)
         return verdict
-
-    def _is_chaotic(self, made: torch.Tensor, eager: torch.Tensor, wide: torch.Tensor, pick: Pick) -> bool:
-        """Whether eager itself is as far from float64 once its own roundings fall otherwise.
-
-        In few digits a long chain of operators, above all one that divides by differences of a few numbers,
-        has rare and large errors, which small errors of float64 show too seldom.
-        """
-        if self.eps < _FEW_DIGITS:
-            return False
-        return is_explained(made, wide, lambda number: _widened(pick(self._rounded(number))), eager)
-
-    def _rounded(self, number: int) -> EagerRun:
-        """In its own dtypes, each operator's result with an error of one rounding."""
-        while len(self._noisy) <= number:
-            self._noisy.append(self.eager.noisy(self._generator))
-        return self._noisy[number]
 
     def _is_other_rounding(
         self, made: torch.Tensor, eager: torch.Tensor, wide: torch.Tensor, pick: Pick

@@ -20,6 +20,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.shadowing.draws.compiled_draws import Draws
 from kernelscope.shadowing.generator_state import untouched_random_numbers
 from kernelscope.shadowing.program_state import own_autograd_state
+from kernelscope.shadowing.reference.rounding import eps_of
 
 from .copies import Copied, Snapshot
 from .drawn_numbers import CompiledDraws, drawing
@@ -102,6 +103,8 @@ class Eager:
     def wide(self, generator: torch.Generator | None = None, kind: type[Wide] = Wide) -> EagerRun:
         """In float64; with a generator, with an error of one rounding after each operator."""
         mode, copied = kind(generator), self.inputs.fresh(wide=True)
+        asked = [eps_of(dtype) for _, dtype, is_enabled in self._autocast if is_enabled]
+        mode.autocast = max(asked, default=0.0)
         for value, dtype in copied.dtypes:
             mode.learn(value, dtype)
         return self._run(copied, mode, None)

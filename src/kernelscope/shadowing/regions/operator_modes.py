@@ -124,6 +124,7 @@ class Wide(ThreadMode):
         self._generator = generator
         self._dtypes: dict[int, torch.dtype] = {}  # by address of memory: what it would have been
         self.narrow: set[str] = set()  # operators that ran without float64
+        self.autocast = 0.0  # one rounding of the dtype that autocast asks for: below it that cannot be seen
 
     def learn(self, tensor: torch.Tensor, dtype: torch.dtype) -> None:
         """A float64 tensor that stands for one of this dtype."""
@@ -196,8 +197,7 @@ class Wide(ThreadMode):
             if made.layout != torch.strided or made.untyped_storage().data_ptr() not in given:
                 self.learn(made, dtype or torch.get_default_dtype())
             eps = _rounding(func, self.dtype_of(made), made.device)
-            if torch.is_autocast_enabled(made.device.type):
-                eps = max(eps, eps_of(torch.get_autocast_dtype(made.device.type)))
+            eps = max(eps, self.autocast)
             if self._generator is not None and eps and not is_exact:
                 made.copy_(shaken(made, 0.5 * eps, self._generator))
 
