@@ -162,7 +162,9 @@ class ComparisonResult:
         elif self.problem:
             lines = [f"inconclusive: {self.problem}"]
         else:
-            lines = ["rounding: it explains every difference"]
+            few = self.values and 2 * self.values["matched"] < self.values["reference"]
+            rest = " of the values that both have: less than half, and the others were not compared"
+            lines = ["rounding: it explains every difference" + (rest if few else "")]
         lines += [f"  setting    {each}" for each in self.fewer_digits]
         lines += [f"  amplifier  {_amplifier_text(each)}" for each in self.amplifiers[:most]]
         if self.values:
