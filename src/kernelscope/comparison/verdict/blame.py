@@ -9,7 +9,7 @@ from kernelscope.comparison.flow.calls_and_values import LEAF, SERIES, Call, Flo
 from kernelscope.comparison.flow.lines import of_one_line
 
 _MOST_STEPS = 64
-_FEW = 16
+_FEW = 16  # numbers: a place, not data
 _JOINS = ("cat", "stack", "_unsafe_view")
 _PLACES = ("index_copy", "slice_scatter", "select_scatter", "index_put")  # rows in a larger memory
 

@@ -10,6 +10,7 @@ from kernelscope.comparison.result import Amplifier, ComparisonResult, Differenc
 
 from .blame import Unmatched, constants, differing_ends, own_steps, with_parts
 from .explained import Explained, shown
+from .first_steps import right_in_first_steps
 from .last_steps import LastSteps
 from .library_settings import fewer_digits
 from .parts_and_wholes import differing_together, same_together
@@ -27,7 +28,8 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     same, same_there = same_together(run)
     here = Unmatched(run.flow, set(twins.pairs), ours | same)
     placed = with_parts(other, twins.pairs.values())
-    there = Unmatched(other, placed, theirs | same_there | _added_to_zeros(run, placed))
+    same_there |= right_in_first_steps(run) | _added_to_zeros(run, placed)
+    there = Unmatched(other, placed, theirs | same_there)
     ours, theirs = differing_ends(here, there)
     ours_together, theirs_together = differing_together(run, here, there)
     last = LastSteps(run, twins, here, there)

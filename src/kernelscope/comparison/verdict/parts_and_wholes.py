@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from operator import le
 
 import torch
 
@@ -29,58 +28,7 @@ def same_together(run: ReferenceRun) -> tuple[set[int], set[int]]:
         if _are_new(run, ours_, theirs_) and (found := _compared(run, ours_, theirs_)) and found.within:
             here.update(v.number for v in ours_)
             there.update(v.number for v in theirs_)
-    return here, there | _first_steps(run) | _prompts(run, theirs)
-
-
-def _first_steps(run: ReferenceRun) -> set[int]:
-    """What the other program made in its first steps, up to the one in which it leaves the reference."""
-    found = set[int]()
-    for number, expected in run.unmatched.items():
-        operator = run.flow.calls[run.flow.values[number].call].operator
-        for parts, cut in run.matching.series.parts_of(operator, expected.tensor):
-            blocks, shaken = (
-                cut(expected.tensor.contiguous()),
-                [cut(e.contiguous()) for e in expected.replicas],
-            )
-            for i, part in enumerate(parts):
-                if not _is_same(run, part, blocks[i], [each[i] for each in shaken], expected.reach):
-                    break
-                found.add(part.number)
-    return found
-
-
-def _prompts(run: ReferenceRun, theirs: list[Value]) -> set[int]:
-    """What the other program made of the first rows alone: a prompt has a mask, later tokens need none."""
-    new: dict[str, list[Value]] = defaultdict(list)
-    for value in theirs:
-        if value.number not in run.matching.claimed and run.matching.says_much(value.number):
-            new[run.matching.flow.calls[value.call].operator].append(value)
-    found = set[int]()
-    for number, expected in run.unmatched.items():
-        whole = run.flow.values[number]
-        operator = run.flow.calls[whole.call].operator
-        series = run.matching.series.parts_of(operator, expected.tensor) if new[operator] else ()
-        in_steps = {part.number for parts, _ in series for part in parts}
-        for value in new[operator]:
-            if _is_smaller(value, whole) and value.number not in in_steps:
-                rows = tuple(slice(length) for length in value.shape)
-                shaken = [each[rows] for each in expected.replicas]
-                if _is_same(run, value, expected.tensor[rows], shaken, expected.reach):
-                    found.add(value.number)
-    return found
-
-
-def _is_smaller(value: Value, whole: Value) -> bool:
-    if len(value.shape) != len(whole.shape) or bool(value.eps) != bool(whole.eps):
-        return False
-    return value.shape != whole.shape and all(map(le, value.shape, whole.shape))
-
-
-def _is_same(
-    run: ReferenceRun, value: Value, block: torch.Tensor, shaken: list[torch.Tensor], reach: float
-) -> bool:
-    kept = run.matching.kept.tensors[value.number].to(block.device).reshape(block.shape)
-    return closeness(kept, block, shaken, value.eps, reach, value.tiny).within
+    return here, there
 
 
 def differing_together(run: ReferenceRun, here: Unmatched, there: Unmatched) -> tuple[set[int], set[int]]:

@@ -1,0 +1,67 @@
+"""Of a program that makes in steps what the reference makes at once: steps in which it is still right."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from operator import le
+
+import torch
+
+from kernelscope.comparison.closeness import closeness
+from kernelscope.comparison.flow.calls_and_values import LEAF, Value
+from kernelscope.comparison.reference import ReferenceRun
+
+
+def right_in_first_steps(run: ReferenceRun) -> set[int]:
+    """Values of the other program that are a part of what the reference has and was not found as a whole."""
+    return _steps(run) | _prompts(run)
+
+
+def _steps(run: ReferenceRun) -> set[int]:
+    """Of each series, up to the first step that differs."""
+    found = set[int]()
+    for number, expected in run.unmatched.items():
+        operator = run.flow.calls[run.flow.values[number].call].operator
+        for parts, cut in run.matching.series.parts_of(operator, expected.tensor):
+            blocks = cut(expected.tensor.contiguous())
+            shaken = [cut(each.contiguous()) for each in expected.replicas]
+            for i, part in enumerate(parts):
+                if not _is_same(run, part, blocks[i], [each[i] for each in shaken], expected.reach):
+                    break
+                found.add(part.number)
+    return found
+
+
+def _prompts(run: ReferenceRun) -> set[int]:
+    """What was made of the first rows alone: a prompt has a mask, later tokens need none."""
+    matching, new = run.matching, defaultdict[str, list[Value]](list)
+    for value in matching.flow.values:
+        is_new = value.call != LEAF and value.number not in matching.claimed
+        if is_new and matching.says_much(value.number):
+            new[matching.flow.calls[value.call].operator].append(value)
+    found = set[int]()
+    for number, expected in run.unmatched.items():
+        whole = run.flow.values[number]
+        operator = run.flow.calls[whole.call].operator
+        series = matching.series.parts_of(operator, expected.tensor) if new[operator] else ()
+        in_steps = {part.number for parts, _ in series for part in parts}
+        for value in new[operator]:
+            if _is_smaller(value, whole) and value.number not in in_steps:
+                rows = tuple(slice(length) for length in value.shape)
+                shaken = [each[rows] for each in expected.replicas]
+                if _is_same(run, value, expected.tensor[rows], shaken, expected.reach):
+                    found.add(value.number)
+    return found
+
+
+def _is_smaller(value: Value, whole: Value) -> bool:
+    if len(value.shape) != len(whole.shape) or bool(value.eps) != bool(whole.eps):
+        return False
+    return value.shape != whole.shape and all(map(le, value.shape, whole.shape))
+
+
+def _is_same(
+    run: ReferenceRun, value: Value, block: torch.Tensor, shaken: list[torch.Tensor], reach: float
+) -> bool:
+    kept = run.matching.kept.tensors[value.number].to(block.device).reshape(block.shape)
+    return closeness(kept, block, shaken, value.eps, reach, value.tiny).within
