@@ -3,6 +3,7 @@
 python benchmarks/shadow.py            print the table
 python benchmarks/shadow.py --check    exit status 1 above the promised 1.3×
 python benchmarks/shadow.py --cpu-time measure CPU time, on a machine that others use too
+python benchmarks/shadow.py --size 2048,16,8,1024    another width, number of heads, batch and length
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ MOST = 1.3  # × compiled + eager + float64
 SIZES = {"cpu": (256, 8, 8, 128), "cuda": (1024, 16, 8, 512)}
 
 
-def steps(device: str) -> dict[str, Callable[[], None]]:
+def steps(device: str, size: tuple[int, ...]) -> dict[str, Callable[[], None]]:
     torch.manual_seed(0)
-    width, heads, batch, length = SIZES[device]
+    width, heads, batch, length = size
     model = Block(width, heads, causal=True).to(device)
     wide = copy.deepcopy(model).double()
     x = torch.randn(batch, length, width, device=device)
@@ -60,7 +61,7 @@ def seconds(step: Callable[[], None], clock: Clock) -> float:
     return clock() - start
 
 
-def measure(device: str, rounds: int, most: float, clock: Clock) -> dict[str, Any]:
+def measure(device: str, size: tuple[int, ...], rounds: int, most: float, clock: Clock) -> dict[str, Any]:
     """At most `most` seconds for the steps under shadow, and as many for the others, but three rounds."""
     taken: dict[str, list[float]] = {"compiled": [], "eager": [], "float64": [], "shadow": []}
 
@@ -77,7 +78,7 @@ def measure(device: str, rounds: int, most: float, clock: Clock) -> dict[str, An
 
     progress("compiling, and comparing the steps of the compiler")
     with kernelscope.shadow() as result:
-        workload = steps(device)
+        workload = steps(device, size)
         for _ in range(2):  # the first judges the compiler's stages too
             progress(f"first executions: {seconds(workload['compiled'], time.perf_counter):.1f} s")
             workload["eager"]()
@@ -88,6 +89,7 @@ def measure(device: str, rounds: int, most: float, clock: Clock) -> dict[str, An
     median = {name: statistics.median(values) for name, values in taken.items()}
     return {
         "device": device,
+        "size": size,
         "seconds": median,
         "ratio": median["shadow"] / sum(median[name] for name in workload),
         "over_eager": median["shadow"] / median["eager"],
@@ -108,7 +110,7 @@ def progress(text: str) -> None:
 
 def table(result: dict[str, Any]) -> str:
     rows = [f"| {name} | {1000 * value:.1f} ms |" for name, value in result["seconds"].items()]
-    width, heads, batch, length = SIZES[result["device"]]
+    width, heads, batch, length = result["size"]
     return "\n".join(
         [
             f"- workload: training step of one transformer block: width {width}, {heads} heads, f32, batch "
@@ -140,12 +142,14 @@ def main() -> None:
     parser = _report.parser(__doc__, PAGE)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=12, help="most for the rounds of one kind")
+    parser.add_argument("--size", help="width, heads, batch and length, with commas between them")
     parser.add_argument("--cpu-time", action="store_true", help="CPU time of the process")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
     clock = time.process_time if options.cpu_time else time.perf_counter
-    result = measure(options.device, options.rounds, options.seconds, clock)
+    size = tuple(map(int, options.size.split(","))) if options.size else SIZES[options.device]
+    result = measure(options.device, size, options.rounds, options.seconds, clock)
     _report.report(options, result, table(result), (PAGE, f"shadow:{options.device}"), broken_promises)
 
 
