@@ -19,6 +19,7 @@ class Backward:
     tangents: list[torch.Tensor | None]  # by result, then by input that was written to
     gradients: list[torch.Tensor | None]  # by input
     is_known: list[bool]  # by input: whether its gradient could be told apart
+    merged: list[int]  # inputs whose gradients were computed as that of the memory they share
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ class _Watch:
 
     outputs: Sequence[Any]
     edges: Sequence[GradientEdge | None]
-    slots: list[int] = field(default_factory=list)  # by output: of the node; -1: reaches it through views
+    slots: list[int] = field(default_factory=list)  # by output: of the node; -1: not a result of its own
     caught: dict[int, torch.Tensor] = field(default_factory=dict)  # by output
 
 
@@ -54,18 +55,21 @@ def watch_backward(
     if len(nodes) != 1:
         return False
     (node,) = nodes
+    merged = _merged(outputs[len(outputs) - len(edges) :], edges)
     watch = _Watch(outputs, edges)
-    direct = {value.output_nr for value in outputs if _grad_fn(value) is node}
+    met = set[tuple[Any, int]]()
+    others = {(maker, value.output_nr) for value in outputs if (maker := _grad_fn(value)) is not None}
     for index, value in enumerate(outputs):
         maker = _grad_fn(value)
-        if maker is node:
-            watch.slots.append(value.output_nr)
-            continue
         watch.slots.append(-1)
+        if maker is None or (maker, value.output_nr) in met:
+            continue  # an input that was written to, and is returned: its gradient comes in once
+        met.add((maker, value.output_nr))
+        if maker is node:
+            watch.slots[-1] = value.output_nr
         # What goes through a view of a result is already in that result's gradient, and what goes through
         # a view of an input never comes to the compiled node.
-        slots = set(_slots(maker, node, known)) if maker is not None and maker not in known else set()
-        if slots and not direct & slots:
+        elif maker not in known and _reaches(maker, node, known, others):
             _catch(watch, index, maker, value.output_nr)
     watch.outputs = ()
     handles: list[Any] = []
@@ -77,10 +81,27 @@ def watch_backward(
         for handle in handles:
             handle.remove()
         tangents = [given[slot] if slot >= 0 else watch.caught.get(i) for i, slot in enumerate(watch.slots)]
-        end(Backward(tangents, *_by_input(node, watch.edges, made)))
+        gradients, is_known = _by_input(node, watch.edges, made)
+        is_known = [is_told and i not in merged for i, is_told in enumerate(is_known)]
+        end(Backward(tangents, gradients, is_known, merged))
 
     handles += [node.register_prehook(before), node.register_hook(after)]
     return True
+
+
+def _merged(inputs: Sequence[Any], edges: Sequence[GradientEdge | None]) -> list[int]:
+    """Inputs in one memory, one of which was written to: AOTAutograd differentiates that memory instead."""
+    by_memory: dict[int, list[int]] = {}
+    for i, (value, edge) in enumerate(zip(inputs, edges, strict=True)):
+        if edge is not None:
+            by_memory.setdefault(value.untyped_storage()._cdata, []).append(i)
+
+    def is_written(i: int) -> bool:
+        edge, maker = edges[i], inputs[i].grad_fn
+        return maker is not None and edge is not None and maker is not edge.node
+
+    shared = [group for group in by_memory.values() if len(group) > 1 and any(map(is_written, group))]
+    return [i for group in shared for i in group]
 
 
 def _catch(watch: _Watch, index: int, maker: Any, slot: int) -> None:
@@ -122,7 +143,8 @@ def _compiled_nodes(value: Any, known: set[Any]) -> Iterator[Any]:
             todo += [inner for inner, _ in node.next_functions]
 
 
-def _slots(maker: Any, node: Any, known: set[Any]) -> Iterator[int]:
+def _reaches(maker: Any, node: Any, known: set[Any], others: set[tuple[Any, int]]) -> bool:
+    """Whether a gradient gets from `maker` to `node`, other than through what `others` name."""
     todo, seen = [maker], set[Any]()
     while todo:
         each = todo.pop()
@@ -130,7 +152,9 @@ def _slots(maker: Any, node: Any, known: set[Any]) -> Iterator[int]:
             continue
         seen.add(each)
         for inner, slot in each.next_functions:
+            if (inner, slot) in others:
+                continue
             if inner is node:
-                yield slot
-            else:
-                todo.append(inner)
+                return True
+            todo.append(inner)
+    return False

@@ -34,6 +34,7 @@ from .region import Difference, KnownWrong, Region
 from .region_culprit import VERDICT, culprit_of_region, suspect_of_region
 
 DYNAMO = "Dynamo"
+MERGED = "it shares memory with another input, one of them is written to, and only the whole has a gradient"
 UNMATCHED = "eager draws different random numbers, and it is not known which correspond"
 _COMMUNICATES = ("_c10d_functional", "c10d", "_dtensor", "symm_mem")
 
@@ -242,8 +243,8 @@ class _Execution:
         else:
             self._check.counts.regions += 1
 
-    def _leave_out(self, what: str) -> None:
-        self._check.result.leave_out(f"function {self._region.name}", what, UNMATCHED)
+    def _leave_out(self, what: str, why: str = UNMATCHED) -> None:
+        self._check.result.leave_out(f"function {self._region.name}", what, why)
 
     def _note(self, text: str) -> None:
         self._check.result.note(f"Function {self._region.name}: {text}")
@@ -327,23 +328,21 @@ class _Execution:
 
         is_watched = watch_backward(outputs, edges, begin, torch.compiler.disable(end))  # type: ignore[no-untyped-call]
         if not is_watched and any(isinstance(v, torch.Tensor) and v.grad_fn is not None for v in made):
-            check.result.note(
-                f"Gradients of {region.name} were not compared: its backward is not one compiled node."
-            )
+            text = f"Gradients of {region.name} were not compared: its backward is not one compiled node."
+            check.result.note(text)
 
     def _compare_gradients(self, eager: Eager, backward: Backward, known: KnownWrong) -> None:
         """Those of the traced graph, for the gradients that really came in."""
         region = self._region
         references = References(Differentiated(eager, backward.tangents))
         wanted = [i for i, is_known in enumerate(backward.is_known) if is_known]
-        made = [backward.gradients[i] for i in wanted]
-        zeros = [
-            g if g is not None else torch.zeros_like(references.same.inputs[i])
-            for i, g in zip(wanted, made, strict=True)
-        ]
+        whats = [f"the gradient of {name or f'input {i}'}" for i, name in enumerate(region.names)]
+        for i in backward.merged:
+            self._leave_out(whats[i], MERGED)
+        made = {i: backward.gradients[i] for i in wanted}
+        zeros = [torch.zeros_like(references.same.inputs[i]) if g is None else g for i, g in made.items()]
         picks = [(lambda run, i=i: run.results[i]) for i in wanted]
-        whats = [f"the gradient of {region.names[i] or f'input {i}'}" for i in wanted]
-        found, arbitrary = compare_values(zeros, references, picks, whats, "gradient")
+        found, arbitrary = compare_values(zeros, references, picks, [whats[i] for i in wanted], "gradient")
         self._check.counts.arbitrary += arbitrary
         if arbitrary and references.is_unmatched:
             self._leave_out(f"{arbitrary} gradients")
