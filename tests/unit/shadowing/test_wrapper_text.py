@@ -61,6 +61,31 @@ def test_a_value_goes_on_under_a_new_name_only_if_it_is_updated(text: WrapperTex
     assert not text.is_read_after("buf2", line_of("buf2 ="))
 
 
+def test_memory_that_a_launch_fills_before_it_is_updated_is_not_read() -> None:
+    """The value in buf1 ends where buf2 gets its memory, although a later launch updates what buf2 holds."""
+    old = "    buf3 = buf2; del buf2  # reuse\n    extern_kernels.mm(buf1, arg1_1, out=buf3)\n"
+    new = (
+        "    buf8 = buf1; del buf1  # reuse\n    cpp_fused_a_0(arg0_1, buf8)\n"
+        "    buf3 = buf8; del buf8  # reuse\n    cpp_fused_b_1(buf3, arg1_1)\n"
+    )
+    assert old in SOURCE
+    text = read_text(SOURCE.replace(old, new), "wrapper.py")
+    assert not text.is_read_after("buf1", line_of("cpp_fused_b_1(buf1"))
+    assert text.is_read_after("buf8", line_of("cpp_fused_b_1(buf1") + 3)
+
+
+def test_an_update_under_a_later_name_is_one_of_every_earlier_name() -> None:
+    source = SOURCE.replace("buf2 = empty", "buf7 = buf1; del buf1  # reuse\n    buf2 = empty")
+    source = source.replace(
+        "mm(buf1, arg1_1, out=buf3)", "mm(buf2, arg1_1, out=buf3)\n    cpp_fused_b_1(buf7, arg1_1)"
+    )
+    chain = read_text(source, "wrapper.py")
+    assert chain.goes_on_after("buf0", line_of("cpp_fused_a_0(arg0_1"))
+    assert chain.goes_on_after("buf1", line_of("cpp_fused_b_1(buf1"))
+    assert not chain.goes_on_after("buf2", line_of("buf2 ="))
+    assert not chain.goes_on_after("buf7", 1 + len(source.splitlines()))
+
+
 def test_parts_of_a_tuple(text: WrapperText) -> None:
     assert text.items_of("buf4") == ["buf5", "buf6"]
     assert text.is_read_after("buf5", line_of("buf5 ="))

@@ -24,6 +24,7 @@ from .not_finite import unexplained
 from .verdict_record import NOT_ROUNDED, Jittered, Unwritten, Verdict, wrong_at
 
 JITTERED_RUNS = 4
+NOISE = 4  # times the usual error of a result that is nothing but rounding: a few runs show too little of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,17 +199,22 @@ class _Floats:
         relative_middle = float(some.median()) if some.numel() else 0.0
         scale = spread.clamp(min=0.5 * min(middle, mean))
         scale = torch.maximum(scale, (max(relative_middle, self.eps) * sizes).clamp(min=self.least))
-        error = torch.where(counted, (c - r).abs() / scale, torch.zeros_like(c))
-        worst, where = float(error.max()), int(error.argmax())
+        known = counted & scale.isfinite()  # elsewhere small errors give NaN, or anything
         n = max(int(counted.sum()), 1)
-        scales = torch.where(counted & scale.isfinite(), scale, torch.zeros_like(scale))
-        usual_error = float(scales.square().mean().sqrt())
-        rms = math.sqrt(found.squares / n) / max(usual_error, self.least)
+        usual_error = float(scale[known].square().mean().sqrt()) if bool(known.any()) else 0.0
+        # All of it is rounding, as the gradient of a key's bias: no direction, and no elements of their own.
+        is_noise = math.sqrt(found.reference_squares / n) < usual_error
+        if is_noise:
+            scale = scale.clamp(min=NOISE * usual_error)
+            usual_error *= NOISE
+        error = torch.where(known, (c - r).abs() / scale, torch.zeros_like(c))
+        worst, where = float(error.max()), int(error.argmax())
+        away = (c - r)[known]
+        rms = float(away.square().mean().sqrt()) / max(usual_error, self.least) if away.numel() else 0.0
         power = max(found.reference_squares, 1e-300)
         floor = self.limits.gain_floor * self.eps / math.sqrt(n)
-        gain = abs(found.along) / power / max(max(gains) / power, floor)
-        if math.sqrt(found.reference_squares / n) < usual_error:
-            gain = 0.0  # all of it is rounding (the gradient of a key's bias), so that it has no direction
+        is_whole = bool((known == counted).all())
+        gain = 0.0 if is_noise or not is_whole else abs(found.along) / power / max(max(gains) / power, floor)
         verdict.numbers |= {"error_in_roundings": worst, "rms_in_roundings": rms, "gain_in_roundings": gain}
         element_limit, rms_limit, gain_limit = self.limits.wrong
         if worst > element_limit:

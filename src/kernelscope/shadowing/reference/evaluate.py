@@ -33,12 +33,10 @@ from .node_kinds import (
     is_random,
     is_uninitialised,
     is_user_kernel,
-    is_view,
-    makes_whole_numbers,
     value_of,
     why_not_again,
 )
-from .rounding import WIDE, eps_of, error_of_terms, reduction_size, rounding_in, shaken, widen, widened
+from .rounding import WIDE, shaken_result, shaken_terms, widen, widened
 from .subgraphs import has_subgraphs, nodes_of_pattern, wide_dtype, with_wide_subgraphs
 from .written_arguments import (
     cloned,
@@ -127,15 +125,11 @@ class Reference:
         """float64 with an error of the size of a rounding after each node."""
 
         def shake(node: Node, value: Any) -> Any:
-            eps = rounding_in(node)
-            if not eps or is_view(node) or is_random(node) or makes_whole_numbers(node):
-                return value
-            return shaken(value, 0.5 * eps, generator)
+            return shaken_result(node, value, generator)
 
         def run(node: Node, args: Any, kwargs: Any) -> Any:
-            if node not in self._writers and (reach := reduction_size(node)):
-                eps = rounding_in(node) or eps_of(torch.float32)
-                args = shaken(args, error_of_terms(eps, dtype_of(node), reach), generator)
+            if node not in self._writers:
+                args = shaken_terms(node, args, generator)
             return self._wide(node, args, kwargs)
 
         return self._run(order, widened(inputs), run, shake)

@@ -193,14 +193,17 @@ class _Search:
         if not items:
             renamed = [new for new, old in text.renamed.items() if old == target]
             # A new name that another launch writes to, in place, holds what that launch makes of the result.
-            names = [target, *(new for new in renamed if text.last_write.get(new, 0) <= self._line)]
+            same = [n for n in renamed if text.last_write.get(n, 0) <= self._line]
+            names = [target, *(n for n in same if not text.goes_on_after(n, self._line))]
             node = next((lowered.nodes[name] for name in names if name in lowered.nodes), None)
             origins = lowered.origins.get(target, ())
-            if node is None and len(origins) == 1:  # its node got another layout: see the reader
+            if _leaves_out_the_bias(node or (origins[0] if len(origins) == 1 else None), self._launch):
+                nodes.pieces.append(target)
+            elif node is None and len(origins) == 1:  # its node got another layout: see the reader
                 self._found[target] = Output(target, "result", origins[0], None, is_guess=True)
             elif node is None and target in text.returned:
                 nodes.unchecked.append((target, "the FX node of what it returns is unknown"))
-            elif node is None or _leaves_out_the_bias(node, self._launch):
+            elif node is None:
                 nodes.pieces.append(target)
             else:
                 self._found[target] = Output(target, "result", node, None)
@@ -337,8 +340,8 @@ def _path_in_result(node: Node) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _leaves_out_the_bias(node: Node, launch: Launch) -> bool:
+def _leaves_out_the_bias(node: Node | None, launch: Launch) -> bool:
     """On a GPU a convolution is given no bias; the kernel that reads its result adds it."""
-    if node.target is not torch.ops.aten.convolution.default or node.args[2] is None:
+    if node is None or node.target is not torch.ops.aten.convolution.default or node.args[2] is None:
         return False
     return launch.kwargs.get("bias", node) is None

@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from .library_digits import Library, library_of, library_rounding, rounding_by
-from .node_kinds import aten, dtype_of, is_view, prims, value_of
+from .node_kinds import aten, dtype_of, is_random, is_view, makes_whole_numbers, prims, value_of
 
 WIDE = {
     torch.float16: torch.float64,
@@ -26,6 +26,17 @@ _SIGNED = {
     aten._to_copy.default, aten.copy.default, aten.copy_.default, aten.index.Tensor, aten.gather.default,
     aten.index_select.default, aten.flip.default, prims.convert_element_type.default,
 }  # fmt: skip
+_EXACT = {
+    aten.clone, aten.cat, aten.stack, aten.index, aten.index_select, aten.gather, aten.where, aten.fill_,
+    aten.fill, aten.zero_, aten.constant_pad_nd, aten.repeat, aten.flip, aten.roll, aten.lift_fresh,
+    aten.lift_fresh_copy, aten.lift, aten.tril, aten.triu, aten.masked_fill, aten.masked_fill_,
+    aten.masked_select, aten.relu, aten.relu_, aten.neg, aten.neg_, aten.abs, aten.max, aten.min, aten.amax,
+    aten.amin, aten.maximum, aten.minimum, aten.clamp, aten.clamp_, aten.sort, aten.topk, aten.sign,
+    aten.embedding, aten.scatter, aten.index_fill, aten.reflection_pad1d, aten.reflection_pad2d,
+    aten.threshold_backward, aten.slice_scatter, aten.select_scatter, aten.unfold_copy, aten.set_,
+    aten.resize_,
+}  # fmt: skip
+_MASKED = 1e30  # a larger number stands for infinity, as `torch.finfo(dtype).min` does in a mask
 REDUCING = ("mm", "addmm", "bmm", "baddbmm", "convolution", "softmax", "attention", "cumsum", "linear")
 
 
@@ -45,11 +56,27 @@ def widen(value: Any) -> Any:
 
 def shaken(value: Any, size: float, generator: torch.Generator) -> Any:
     if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
-        return value * (1 + (2 * _noise(value, generator) - 1) * size)
+        moved = value * (1 + (2 * _noise(value, generator) - 1) * size)
+        return torch.where(value.abs() > _MASKED, value, moved)
     if isinstance(value, tuple | list):
         kind = tuple if isinstance(value, tuple) else list
         return kind(shaken(v, size, generator) for v in value)
     return value
+
+
+def shaken_result(node: Node, value: Any, generator: torch.Generator) -> Any:
+    """With an error of one rounding, unless the node rounds nothing."""
+    is_same = is_view(node) or is_random(node) or makes_whole_numbers(node) or is_exact(node.target)
+    eps = 0.0 if is_same else rounding_in(node)
+    return shaken(value, 0.5 * eps, generator) if eps else value
+
+
+def shaken_terms(node: Node, args: Any, generator: torch.Generator) -> Any:
+    """With the errors that the sums of a node may make, in what it adds."""
+    if not (reach := reduction_size(node)):
+        return args
+    eps = rounding_in(node) or eps_of(torch.float32)
+    return shaken(args, error_of_terms(eps, dtype_of(node), reach), generator)
 
 
 def _noise(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -60,12 +87,19 @@ def _noise(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.rand(value.shape, dtype=torch.float64, device=value.device, generator=generator)
 
 
+def is_exact(func: Any) -> bool:
+    """Moves or picks numbers, which stay as they are: it rounds nothing."""
+    packet = getattr(func, "overloadpacket", None)
+    name = str(getattr(packet, "__name__", ""))
+    return packet in _EXACT or name.startswith("as_strided") or name.endswith("_copy")
+
+
 def reduction_size(node: Node) -> float:
     """How many numbers go into one of the result's, for a node that adds many; else 0."""
     out = value_of(node)
     outs = [v for v in (out if isinstance(out, tuple | list) else [out]) if isinstance(v, torch.Tensor)]
     ins = [v for n in node.all_input_nodes if isinstance(v := value_of(n), torch.Tensor)]
-    if not outs or not ins or is_view(node):
+    if not outs or not ins or is_view(node) or is_exact(node.target):
         return 0
     most, made = max(_count(v) for v in ins), max(1.0, min(_count(v) for v in outs))
     name = str(getattr(node.target, "__name__", node.target))

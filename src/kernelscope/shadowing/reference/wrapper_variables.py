@@ -32,6 +32,7 @@ class WrapperText:
     last_read: dict[str, int] = field(default_factory=dict)  # the last line that mentions it, but for `del`
     last_write: dict[str, int] = field(default_factory=dict)  # the last launch that writes to it
     writes: dict[str, list[int]] = field(default_factory=dict)  # the lines of all of them
+    updated: set[str] = field(default_factory=set)  # what the first launch to write to it reads, too
     returned: set[str] = field(default_factory=set)
     results: list[str] = field(default_factory=list)  # the variable in each result of the graph
     targets: dict[int, str] = field(default_factory=dict)  # by line: what the statement there assigns
@@ -45,6 +46,12 @@ class WrapperText:
         if self.last_read.get(name, 0) > line:
             return True
         return any(self.is_read_after(item, line) for item, whole in self.items.items() if whole == name)
+
+    def goes_on_after(self, name: str, line: int) -> bool:
+        """Whether a later launch makes something else of it in place, under this name or a newer one."""
+        if name in self.updated and self.last_write.get(name, 0) > line:
+            return True
+        return any(self.goes_on_after(new, line) for new, old in self.renamed.items() if old == name)
 
     def items_of(self, name: str) -> list[str]:
         return [item for item, whole in self.items.items() if whole == name]
@@ -71,12 +78,14 @@ def read_text(source: str, path: str, body: str = "", bodies: Collection[str] = 
             is_renaming = isinstance(statement, ast.Assign) and statement.lineno in renamings
             if isinstance(statement, _READING) and not is_renaming:
                 _note_reads(statement, text)
-    updated = _note_writes(wrapper, text)
+    text.updated = _note_writes(wrapper, text)
+    going_on: set[str] = set()
     for line, target in reversed(renamings.items()):  # later names first: a name may be reused twice
-        if target in updated or (target in text.last_read and target not in text.last_write):
+        is_kept = target not in text.last_write and (target in text.last_read or target in going_on)
+        if target in text.updated or is_kept:  # else a launch writes to it before anybody reads it
             name = text.renamed[target]
             text.last_read[name] = max(line, text.last_read.get(name, 0))
-            updated.add(name)
+            going_on.add(name)
     for target, source in _aliases(wrapper, text, renamings):  # who reads a view reads what it views
         text.last_read[source] = max(text.last_read.get(source, 0), text.last_read.get(target, 0))
     return text
@@ -105,14 +114,15 @@ def _note_reads(statement: ast.stmt, text: WrapperText) -> None:
 
 
 def _note_writes(wrapper: Wrapper, text: WrapperText) -> set[str]:
-    """Gives the variables that a launch reads and writes."""
+    """Gives the variables that the first launch to write to them reads, too."""
     updated: set[str] = set()
+    first: dict[str, int] = {}
     for callsite in wrapper.callsites:
         for name, role in _written_names(callsite, wrapper.kernels):
             text.last_write[name] = max(callsite.line, text.last_write.get(name, 0))
             if callsite.line not in (lines := text.writes.setdefault(name, [])):
                 lines.append(callsite.line)
-            if role == "inout":
+            if callsite.line <= first.setdefault(name, callsite.line) and role == "inout":
                 updated.add(name)
     return updated
 
