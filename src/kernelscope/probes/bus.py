@@ -34,6 +34,8 @@ class Bus(FanOut):
             return "optimizer"
         if here.in_graph:
             return "backward" if here.backward else "forward"
+        if here.callback_of is not None:
+            return here.callback_of.phase
         if _is_in_backward():
             return "backward"
         return "forward" if torch.is_grad_enabled() else "other"
