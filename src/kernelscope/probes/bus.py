@@ -224,7 +224,7 @@ class Bus(FanOut):
         for arg, tensor in zip(site.args[len(point.site.args) :], launch.returned, strict=True):
             if arg.tensor is None or not arg.tensor.unread:
                 storage = self.storages.of(tensor)
-                storage.epoch += 1
+                self.storages.wrote(tensor, storage)  # it may be a part of memory that was given
                 launch.storages.append(storage)
             elif arg.tensor.unread == NOT_WRITTEN:
                 pending = point.is_pending
