@@ -38,9 +38,15 @@ class GatheredPieces:
             else:
                 self._take(launch, call, _outputs(launch), fingerprinter)
         elif self._under_way and is_wait(launch.func):
-            waited = launch.flat[0]
-            if (known := self._under_way.pop(BUS.storages.of(waited).id, None)) is not None:
-                self._take(launch, call, [("tensor", waited, *known)], fingerprinter)
+            self._take(launch, call, self._awaited(launch), fingerprinter)
+
+    def _awaited(self, launch: Launch) -> list[_Gathered]:
+        found: list[_Gathered] = []
+        for i in launch.point.tensors:
+            tensor = launch.flat[i]
+            if (known := self._under_way.pop(BUS.storages.of(tensor).id, None)) is not None:
+                found.append((launch.site.args[i].name, tensor, *known))
+        return found
 
     def _begins(self, launch: Launch) -> None:
         """A functional one: its result is there after its wait."""

@@ -80,6 +80,7 @@ def test_work_of_a_pool_whose_threads_ran_before() -> None:
             pool.submit(torch.ones(3).cos).result()
         assert pool.submit(torch._C._len_torch_dispatch_stack).result() == 0
     assert operators(run) == ["aten.cos.default"]
+    assert run.calls[-1].origin is None  # a method of torch's, called by the pool
     assert not run.findings
 
 
@@ -94,6 +95,8 @@ def test_the_callback_of_a_future(how: str) -> None:
         ready.works()
     (call,) = run
     assert (call.kernel_name, call.phase) == ("aten.tan.default", "other")
+    assert call.origin is not None
+    assert call.origin.file == __file__
     assert call.thread != threading.get_ident()
     assert not run.findings
 

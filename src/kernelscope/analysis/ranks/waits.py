@@ -65,8 +65,12 @@ class Waits:
         pieces: dict[str, Piece] = {}
         for i, sent in zip(sorted(places), given, strict=False):
             wait = self._wait_for(places[i], position)
-            for (_, place), held in sorted(_pieces_of(wait).items() if wait is not None else ()):
-                pieces[f"{call.arg_names[i]}[{place}]"] = Piece(place, sent, held)
+            if wait is None:
+                continue
+            awaited = wait.arg_names[_argument_at(wait, places[i])]
+            for (name, place), held in sorted(_pieces_of(wait).items()):
+                if name == awaited:
+                    pieces[f"{call.arg_names[i]}[{place}]"] = Piece(place, sent, held)
         return pieces
 
     def _at_its_wait(self, place: tuple[int, int], position: int) -> Any:
