@@ -5,17 +5,35 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from kernelscope.events import Mark, Site
-
-if TYPE_CHECKING:
-    from .call_facts import CallFacts
+from kernelscope.events import Arg, Mark, Site
 
 _GROUP = "process-group"  # kind of the mark that tells of one
 _FUNCTIONAL = ("_c10d_functional.", "c10d_functional.", "_c10d_functional_autograd.")
 _BETWEEN_TWO = ("send", "recv")
 _OTHER = ("dst", "src")  # arguments with the place of the other rank in the group
+
+
+class OneCall(Protocol):
+    """What has to be known of a call."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def kernel_name(self) -> str: ...
+    @property
+    def site(self) -> Site: ...
+    @property
+    def arguments(self) -> Sequence[Arg]: ...
+    @property
+    def arg_names(self) -> Sequence[str]: ...
+    @property
+    def args(self) -> tuple[Any, ...]: ...
+    @property
+    def storages(self) -> dict[int, tuple[int, int, int]]: ...
+    @property
+    def begun_storages(self) -> dict[int, tuple[int, int]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +74,7 @@ def groups_in(marks: Iterable[Mark]) -> dict[str, tuple[int, ...]]:
 
 
 def collectives_in(
-    calls: Iterable[CallFacts], groups: dict[str, tuple[int, ...]], rank: int
+    calls: Iterable[OneCall], groups: dict[str, tuple[int, ...]], rank: int
 ) -> dict[int, Collective]:
     """By index of the call. `rank` is the one that made the calls."""
     counts: dict[str, int] = {}
@@ -82,7 +100,7 @@ def collectives_in(
     return found
 
 
-def _written(call: CallFacts) -> list[tuple[int, int]]:
+def _written(call: OneCall) -> list[tuple[int, int]]:
     places = list(call.begun_storages.values())
     for i, (storage, _, offset) in call.storages.items():
         if call.arguments[i].role in ("out", "inout"):
@@ -90,7 +108,7 @@ def _written(call: CallFacts) -> list[tuple[int, int]]:
     return places
 
 
-def _other(call: CallFacts, ranks: Sequence[int]) -> tuple[int, ...]:
+def _other(call: OneCall, ranks: Sequence[int]) -> tuple[int, ...]:
     values = dict(zip(call.arg_names, call.args, strict=False))
     place = next((values[name] for name in _OTHER if isinstance(values.get(name), int)), -1)
     return (ranks[place],) if 0 <= place < len(ranks) else ()

@@ -30,11 +30,11 @@ from .cuda_graphs import (
     not_in_graph,
     prepare_capture,
 )
-from .gathered_pieces import GatheredPieces
 from .kernel_choice import KernelChoice
 from .launch_values import LaunchValues, readable_returns
 from .observers import Late, Observer
 from .open_recordings import OPEN
+from .ranks.gathered_pieces import GatheredPieces
 from .run_info import run_info
 from .sinks import DiskSink, MemorySink, Sink
 from .torch_state import TorchState

@@ -15,7 +15,7 @@ from kernelscope.analysis.ranks.deviation import RanksResult
 from kernelscope.analysis.ranks.sent.in_memory import SentValues
 from kernelscope.analysis.ranks.sent.transfers import source_of
 from kernelscope.export.rank_dataset import export_ranks
-from kernelscope.recording.gathered_pieces import GatheredPieces
+from kernelscope.recording.ranks.gathered_pieces import GatheredPieces
 
 COALESCED = "_c10d_functional.all_gather_into_tensor_coalesced.default"
 PROGRAM = Path(__file__).parent / "sending_program.py"
