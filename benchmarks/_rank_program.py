@@ -6,8 +6,10 @@ Every trial is a run of its own; what a rank did in it is a line of told-RANK.js
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -226,6 +228,7 @@ class Trials:
 
 
 def main() -> None:
+    faulthandler.register(signal.SIGUSR1)  # prints where each thread is
     rank, plan = int(sys.argv[1]), Path(sys.argv[2])
     given = json.loads(plan.read_text(encoding="utf-8"))
     store = f"file://{plan.parent / 'store'}"

@@ -16,6 +16,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,9 @@ COMBINATIONS = [
 ]
 STEPS, CLEAN_STEPS = 3, 25  # of one run
 GRACE = 90  # seconds after the time is up, for the trials under way
+MOST_GRACE = 1800  # for trials that still compute: a machine may be busy with other work
+STILL = 60  # seconds in which ranks that compute use a second of CPU time together
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def options() -> argparse.Namespace:
@@ -72,6 +76,7 @@ class Launch:
         self.folder, self.size = folder, int(plan["ranks"])
         self._told: dict[str, list[dict[str, Any]]] = {}  # by run: what each rank did
         self._read = [0] * self.size
+        self._used = (0.0, time.time())  # CPU seconds, and when there was a second more
         folder.mkdir()
         path = folder / "plan.json"
         path.write_text(json.dumps(plan), encoding="utf-8")
@@ -91,6 +96,26 @@ class Launch:
     def stop(self) -> None:
         for rank in self._ranks:
             rank.kill()
+
+    def computes(self) -> bool:
+        """Whether the ranks have used CPU time lately; ranks that wait for each other for good have not."""
+        used = sum(_cpu_seconds(rank.pid) for rank in self._ranks if rank.poll() is None)
+        if used > self._used[0] + 1:
+            self._used = used, time.time()
+        return time.time() < self._used[1] + STILL
+
+    def stacks(self) -> str:
+        """Where the threads of each rank are."""
+        sizes = [(self.folder / f"output-{rank}.txt").stat().st_size for rank in range(self.size)]
+        for rank in self._ranks:
+            if rank.poll() is None:
+                rank.send_signal(signal.SIGUSR1)
+        time.sleep(2)
+        found = []
+        for rank, size in enumerate(sizes):
+            text = (self.folder / f"output-{rank}.txt").read_bytes()[size:].decode(errors="replace")
+            found.append(f"rank {rank}:\n{text[:3000]}")
+        return "\n".join(found)
 
     def finished(self) -> Iterator[list[dict[str, Any]]]:
         """The runs that all ranks have closed since the last time."""
@@ -113,6 +138,14 @@ class Launch:
                 text = (self.folder / f"output-{rank}.txt").read_text(encoding="utf-8", errors="replace")
                 return f"rank {rank} of {self.size} ended with status {process.poll()}:\n{text[-3000:]}"
         return ""
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:  # it has ended
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def judged(run: str, told: list[dict[str, Any]]) -> dict[str, Any]:
@@ -172,7 +205,8 @@ class Trials:
             if time.time() > until:
                 waiting = []
             for launch in list(running):
-                self._look_at(launch, running, time.time() > until + GRACE)
+                computes = launch.computes() and time.time() < until + MOST_GRACE
+                self._look_at(launch, running, time.time() > until + GRACE and not computes)
             for future in [future for future in self._judging if future.done()]:
                 self._judging.remove(future)
                 self._tell(future.result())
@@ -185,10 +219,12 @@ class Trials:
             path = str(launch.folder / told[0]["path"]) + ".kscope"
             self._judging.append(self._pool.submit(judged, path, told))
         failure = launch.failure()
-        if is_running and (failure or is_late):
+        if is_late and is_running and not failure:
+            failure = f"{launch.size} ranks did not finish in time; where they were:\n{launch.stacks()}"
+        if is_running and failure:
             launch.stop()
-        if failure or (is_late and is_running):
-            self.failures.append(failure or f"{launch.size} ranks did not finish in time")
+        if failure:
+            self.failures.append(failure)
             print(f"FAILED {self.failures[-1]}", flush=True)
         if failure or is_late or not is_running:
             running.remove(launch)

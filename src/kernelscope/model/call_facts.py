@@ -9,6 +9,7 @@ from kernelscope.events import Arg, Call, Frame, Graph, Role, Site
 from kernelscope.stages.computed_nodes import computed_nodes
 from kernelscope.text.frames import source_line
 
+from .collectives import Collective, is_wait
 from .debug_notes import CallNotes
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ class RunOfCall(Protocol):
 
     @property
     def debug_notes(self) -> Mapping[int, CallNotes]: ...
+    @property
+    def collectives(self) -> Mapping[int, Collective]: ...
     def position_of(self, key: int) -> int: ...
     def graph_of(self, graph_call: int) -> Graph | None: ...
     def stages_of(self, graph: Graph | None) -> StagedGraph | None: ...
@@ -84,6 +87,12 @@ class CallFacts:
         """Index of the call that made this one, such as a custom operator that runs a Triton kernel."""
         position = self.run.position_of(self.recorded.parent)
         return position if position >= 0 else None
+
+    @property
+    def collective(self) -> Collective | None:
+        """If it communicates with other ranks: group, number, peers. A wait has those of what it awaits."""
+        is_one = bool(self.site.collective) or is_wait(self.kernel_name)
+        return self.run.collectives.get(self.index) if is_one else None
 
     @property
     def step(self) -> int:

@@ -62,7 +62,7 @@ def _arguments(call: KernelCall) -> str:
     shown = []
     for i, arg in enumerate(call.arguments):
         if arg.tensor is not None:
-            written = roles[i] in _ROLE_MARKS
+            written = roles[i] in _ROLE_MARKS or arg.returned
             hashed = post.get(i) if written else pre.get(i)
             stats = post_stats.get(i) if written else pre_stats.get(i)
             dims = ",".join(map(str, arg.tensor.shape))

@@ -21,6 +21,7 @@ from . import listing, tables
 from .audit import Audit
 from .call import KernelCall
 from .call_facts import CallFacts
+from .collectives import Collective, collectives_in, groups_in
 from .debug_notes import CallNotes
 from .derived_findings import findings_in
 from .html import run_html
@@ -63,6 +64,7 @@ class Run(ABC):
         self._views: list[KernelCall] = []
         self._derived: tuple[int, list[Finding]] = (0, [])
         self._stages: tuple[int, Stages] | None = None  # of so many records
+        self._collectives: tuple[int, dict[int, Collective]] = (0, {})  # of so many calls
 
     @property
     @abstractmethod
@@ -118,6 +120,14 @@ class Run(ABC):
             and (phase is None or c.phase == phase)
         ]
         return found[:limit] if limit else found
+
+    @property
+    def collectives(self) -> dict[int, Collective]:
+        """By index of the call: the collectives, messages between two ranks, and waits for them."""
+        if self._collectives[0] != len(self):
+            groups = groups_in(self.marks)
+            self._collectives = len(self), collectives_in(self.calls, groups, self.info.rank)
+        return self._collectives[1]
 
     @property
     def kernels(self) -> list[Kernel]:

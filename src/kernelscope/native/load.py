@@ -25,7 +25,10 @@ COMPILE_SECONDS = 120
 
 
 class NativeLibrary(Protocol):
-    """One loaded library; the class says how it is built."""
+    """One loaded library; the class says how it is built.
+
+    One that takes long to build has VARIANTS of its own, instead of those in FLAGS.
+    """
 
     NAME: str
     SOURCE: Path
@@ -110,7 +113,7 @@ def load(make: type[Made], folder: Path) -> Made:
     compiling = compiler()
     source = joined(make.SOURCE)
     reasons, unloadable = [], None
-    for tried in FLAGS:
+    for tried in getattr(make, "VARIANTS", FLAGS):
         flags = (*COMMON_FLAGS, *make.FLAGS, *tried)
         key = hashlib.sha256(f"{source}\0{identity(compiling, flags)}".encode()).hexdigest()
         library = folder / f"{make.NAME}-{key[:24]}.so"

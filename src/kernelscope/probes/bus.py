@@ -34,6 +34,8 @@ class Bus(FanOut):
             return "optimizer"
         if here.in_graph:
             return "backward" if here.backward else "forward"
+        if here.callback_of is not None:
+            return here.callback_of.phase
         if _is_in_backward():
             return "backward"
         return "forward" if torch.is_grad_enabled() else "other"
@@ -222,7 +224,7 @@ class Bus(FanOut):
         for arg, tensor in zip(site.args[len(point.site.args) :], launch.returned, strict=True):
             if arg.tensor is None or not arg.tensor.unread:
                 storage = self.storages.of(tensor)
-                storage.epoch += 1
+                self.storages.wrote(tensor, storage)  # it may be a part of memory that was given
                 launch.storages.append(storage)
             elif arg.tensor.unread == NOT_WRITTEN:
                 pending = point.is_pending

@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -33,6 +34,14 @@ from .own_work import own_fault
 from .storages import Storages
 
 
+@dataclass(frozen=True, slots=True)
+class CallbackOf:
+    """The code that has asked to be called back, perhaps on another thread."""
+
+    phase: Phase
+    frames: tuple[Frame, ...]
+
+
 class _ThreadState(threading.local):
     def __init__(self) -> None:
         """In each thread: all are there, so that `__dict__` has them too."""
@@ -44,6 +53,7 @@ class _ThreadState(threading.local):
         self.in_graph = 0
         self.backward = False
         self.optimizer = 0
+        self.callback_of: CallbackOf | None = None
         self.launch: Launch | None = None
         self.opaque = 0  # launches of the user's own code that are over: each may have written to anything
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import linecache
 import os
 import re
 import sys
+import threading
 from bisect import bisect_right
 from collections.abc import Sequence
+from concurrent.futures import thread
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache
 from importlib.util import find_spec
@@ -25,6 +28,8 @@ _TRACE_LINE = re.compile(
 )
 _MADE_UP = ("<frozen", "<kernelscope", "<eval_with_key>", "<torch", "<__array_function__", "<decorator")
 _GENERATED = re.compile(r"c[a-z2-7]{51}\.py")  # in Inductor's cache: the hash of its text
+_DEPRECATES = "typing_extensions.py"  # wraps functions of torch that have a new name
+_CALL_OTHERS = frozenset(module.__file__ for module in (contextlib, threading, thread))
 _LAUNCH_FOR_USERS = ("triton", "helion")  # packages that launch kernels for the line that calls them
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -42,8 +47,10 @@ def _library_folders() -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def is_users(file: str) -> bool:
     # Code from a terminal or a notebook is the user's; code that Python, torch or Helion made up is not.
-    is_generated = _GENERATED.fullmatch(os.path.basename(file)) is not None
-    return not is_generated and not file.startswith((*_library_folders(), *_MADE_UP))
+    name = os.path.basename(file)
+    if _GENERATED.fullmatch(name) is not None or name == _DEPRECATES or file in _CALL_OTHERS:
+        return False
+    return not file.startswith((*_library_folders(), *_MADE_UP))
 
 
 def user_first(frames: Sequence[Frame]) -> tuple[Frame, ...]:

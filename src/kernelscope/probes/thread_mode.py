@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any, Self
 
 from torch.utils import _python_dispatch
@@ -22,3 +24,19 @@ class ThreadMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its __i
 
     def __exit__(self, *error: Any) -> None:
         _python_dispatch._pop_mode(self.__dict__.get("_dispatch_key"))
+
+
+def leave_soon(leave: Callable[[], bool]) -> None:
+    """Call this on the current thread as soon as it succeeds, after the operator that is being dispatched.
+
+    Only the thread itself can take a mode off its stack, and torch puts a mode back when its handler has
+    returned. A thread with a Python profiler keeps its idle mode.
+    """
+    if sys.getprofile() is not None:
+        return
+
+    def after(frame: Any, event: str, argument: Any) -> None:
+        if leave():
+            sys.setprofile(None)
+
+    sys.setprofile(after)

@@ -34,6 +34,7 @@ from .kernel_choice import KernelChoice
 from .launch_values import LaunchValues, readable_returns
 from .observers import Late, Observer
 from .open_recordings import OPEN
+from .ranks.gathered_pieces import GatheredPieces
 from .run_info import run_info
 from .sinks import DiskSink, MemorySink, Sink
 from .torch_state import TorchState
@@ -82,6 +83,7 @@ class LaunchRecorder(Listener):
         self._parents: dict[int, int] = {}  # by graph call: key of the call that executed it
         self._steps = 0
         self._state = TorchState(self.sink)
+        self._pieces = GatheredPieces() if path is not None else None  # ranks are compared on disk
         self._kernels = KernelChoice(config)
         self._wants = self._kernels.wants
 
@@ -208,6 +210,8 @@ class LaunchRecorder(Listener):
             self.late.after(call, launch)
         for observer in self.observers:
             observer.after(call, launch)
+        if self._pieces is not None and self.fingerprinter is not None and call.post is not None:
+            self._pieces.add(launch, call, self.fingerprinter)
 
     # -- CUDA graphs -----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.cuda_graphs.tree_graphs import drop_tree_graphs
 from kernelscope.probes.dynamo.eval_frames import compiled_frames, current_stance
 from kernelscope.probes.dynamo.nothing_compiled import nothing_compiled, ran_in_eager
+from kernelscope.probes.eager.unseen_operators import WATCH
 from kernelscope.probes.listener import ignore
 from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.probe_list import PROBES
@@ -47,6 +48,7 @@ class Recording(LaunchRecorder):
         self.in_children = InChildren()
         self._counts_steps_itself = False
         self._was_kept_from_graphs = False  # one ran while it was paused, or raised an exception
+        self._graph_threads: set[int] = set()
         self._graphs: dict[int, Graph] = {}  # as this run numbers them, by the process's number
         self._audit = AuditSession(self.finding) if config.audit else None
         self._planner = RecordingPlanner(self.sink, lambda: (self.late, self.fingerprinter))
@@ -59,6 +61,7 @@ class Recording(LaunchRecorder):
         except BaseException:
             self.sink.close()
             raise
+        self._unseen_before = WATCH.counts()
         self.sink.open()
         self.noted = self.sink.noted
         self._busy = []  # a process that forked it may have had other threads
@@ -117,6 +120,8 @@ class Recording(LaunchRecorder):
         with self._contained("asking what forked children ran"):
             if (unseen_in_child := self.in_children.finding) is not None:
                 self.finding(unseen_in_child)
+        with self._contained("counting operators on other threads"):
+            self._say_what_other_threads_ran()
         with self._contained("finding out why nothing was recorded"):
             self._say_why_nothing()
         try:
@@ -133,6 +138,11 @@ class Recording(LaunchRecorder):
             with self._contained("holding the profiler's events against the calls"):
                 self._keep_audit()
             self.sink.close()
+
+    def _say_what_other_threads_ran(self) -> None:
+        if self.config.ops == "all":
+            for finding in WATCH.findings(self._unseen_before, self._graph_threads):
+                self.finding(finding)
 
     def _keep_audit(self) -> None:
         audit = self._audit.result(self.run) if self._audit is not None else None
@@ -273,6 +283,7 @@ class Recording(LaunchRecorder):
             graph_call.stream,
             graph_call.phase,
         )
+        self._graph_threads.add(thread)
         execution = GraphCall(index, own, thread, stream, phase, self._steps, parent)
         self.sink.graph_call(execution, is_paused=self._is_paused)
         if self.values is not None:

@@ -58,6 +58,7 @@ def call_form(call: KernelCall, saved: dict[tuple[int, str], str] | None = None)
     graph, provenance = call.graph, call.provenance
     return {name: getattr(call, name) for name in _OF_CALL} | {
         "args": _args(call, saved or {}),
+        "collective": None if call.collective is None else asdict(call.collective),
         "origin": frame_form(call.origin),
         "provenance": None if provenance is None else provenance_form(provenance),
         "graph": graph and {"id": graph.id, "name": graph.name, "direction": graph.direction},

@@ -74,6 +74,7 @@ def call_block(call: KernelCall, saved: dict[tuple[int, str], str]) -> Iterator[
         else None,
         "step": f"{call.step}, {call.phase}",
         "producer": call.producer,
+        "ranks": call.collective,
         "grid": call.grid,
         "config": ", ".join(f"{k}={v}" for k, v in call.config.items()) or None,
         "device": call.device + (f", stream {call.stream:#x}" if call.stream else ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import queue
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import kernelscope
@@ -73,7 +75,32 @@ def numpy(rank: int, wrong: bool = False) -> None:
     _train(DistributedDataParallel(model), model, batch, clip)
 
 
-def thread(rank: int) -> None:
+class Writer:
+    """A thread that runs before the recording opens, and so is not observed."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self._done = threading.Event()
+        threading.Thread(target=self._run, name="writer", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self._work.get()()
+            self._done.set()
+
+    def writes(self, work: Callable[[], Any]) -> None:
+        self._done.clear()
+        self._work.put(work)
+        assert self._done.wait(60)
+
+
+def _on_new_thread(work: Callable[[], Any]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def thread(rank: int, elsewhere: Callable[[Callable[[], Any]], None]) -> None:
     """Another thread writes the batch; on rank 1 once this one, as may be with a callback of torch's."""
     model, memory = Model(), torch.zeros(4, 8)
 
@@ -82,12 +109,18 @@ def thread(rank: int) -> None:
         if rank == 1 and step == 2:
             memory.copy_(new)
         else:
-            writer = threading.Thread(target=lambda: memory.copy_(new))
-            writer.start()
-            writer.join()
+            elsewhere(lambda: memory.copy_(new))
         return (memory,)
 
     _train(DistributedDataParallel(model), model, batch, lambda step: None)
+
+
+def hook(rank: int) -> None:
+    """The callback of a communication hook unpacks gradients, mostly on a thread of gloo's."""
+    model = Model()
+    called = DistributedDataParallel(model)
+    called.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    _train(called, model, lambda step: (torch.randn(4, 8),), lambda step: None)
 
 
 def by_hand(rank: int, begin: int, reduced: str | tuple[str, ...]) -> None:
@@ -130,10 +163,13 @@ def killed(rank: int) -> None:
     _train(DistributedDataParallel(model), model, lambda step: (torch.randn(4, 8),), after)
 
 
+WRITER = Writer()
 WAYS: dict[str, Callable[[int], None]] = {
     "unused": unused,
     "numpy": numpy,
-    "thread": thread,
+    "thread": lambda rank: thread(rank, WRITER.writes),
+    "new-thread": lambda rank: thread(rank, _on_new_thread),
+    "hook": hook,
     "numpy-flipped": lambda rank: numpy(rank, wrong=True),
     "by-hand": lambda rank: by_hand(rank, 0, ""),
     "other-beginnings": lambda rank: by_hand(rank, rank, ""),

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from torch.distributed.fsdp import fully_shard
 
 import kernelscope
 from kernelscope.probes.bus import BUS
@@ -19,18 +20,19 @@ from kernelscope.probes.listener import Listener
 
 
 class FlipOutput(Listener):
-    """Flips one bit of what the first such collective gave, before the recording reads it."""
+    """Flips one bit of what the first such collective gave, or a later one, before the recording reads it."""
 
-    def __init__(self, kernel: str) -> None:
-        self._kernel, self._is_done = kernel, False
+    def __init__(self, kernel: str, number: int = 1) -> None:
+        self._kernel, self._left = kernel, number
 
     def before(self, launch: Launch) -> Any:
         return self
 
     def after(self, launch: Launch, call: Any) -> None:
-        if self._kernel in launch.site.kernel.name and not self._is_done:
-            self._is_done = True
-            _flip(launch.flat[min(launch.point.written)])
+        if self._kernel in launch.site.kernel.name:
+            self._left -= 1
+            if self._left == 0:
+                _flip(launch.flat[min(launch.point.written)])
 
 
 class FlipInput(Listener):
@@ -54,8 +56,20 @@ def send(rank: int) -> None:
         dist.broadcast(torch.randn(6), 1)
         dist.all_gather([torch.zeros(6), torch.zeros(6)], own)
         dist.all_gather_into_tensor(torch.zeros(12), own)
+        dist.all_gather_into_tensor(torch.zeros(12), own, async_op=True).wait()
+        functional.all_gather_tensor(own, 0, dist.group.WORLD).add(1)
+        many = functional.all_gather_into_tensor_coalesced([own, own * 2], dist.group.WORLD)
+        many[0].add(many[1])
         functional.broadcast(own, 0, dist.group.WORLD).add(1)
         dist.all_gather([torch.zeros(6, 2)[:, 0] for _ in range(2)], own)  # read in another way
+
+
+def shard() -> None:
+    """FSDP2 gathers parameters into one tensor that holds its own part already."""
+    model = torch.nn.Linear(8, 8)
+    fully_shard(model)
+    for _ in range(2):
+        model(torch.randn(2, 8)).square().mean().backward()
 
 
 def draw(rank: int, more: int) -> None:
@@ -71,6 +85,8 @@ def draw(rank: int, more: int) -> None:
 WAYS: dict[str, Callable[[], Listener | None]] = {
     "clean": lambda: None,
     "gathered": lambda: FlipOutput("c10d.allgather_"),
+    "in-one": lambda: FlipOutput("c10d._allgather_base_"),
+    "functional": lambda: FlipOutput("_c10d_functional.wait_tensor", 2),
     "broadcast": lambda: FlipOutput("c10d.broadcast_"),
     "given": FlipInput,
 }
@@ -92,6 +108,8 @@ def main() -> None:
     for way, more in {"alike": 0, "parted": 5}.items():
         with kernelscope.record(path=folder / way, values="hash", ops="all"):
             draw(rank, more)
+    with kernelscope.record(path=folder / "sharded", values="hash", ops="all"):
+        shard()
     dist.destroy_process_group()
 
 

@@ -61,4 +61,5 @@ def test_a_collective_that_gave_one_rank_other_values_is_named(
     rank = Rank(load_rank(run, first.rank))
     position, _ = rank.collectives[3 + kind]
     assert first.index == rank.at(position).index, "the second of its kind"
-    assert sorted(first.suspects) == [0, 1]
+    # Outside of graphs there are pieces of what was gathered, which show that rank 0 got what was sent.
+    assert sorted(first.suspects) == ([1] if (how, what) == ("eager", "gathered") else [0, 1])

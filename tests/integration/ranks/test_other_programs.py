@@ -14,7 +14,8 @@ from kernelscope.export.rank_dataset import export_ranks
 
 PROGRAM = Path(__file__).parent / "other_programs.py"
 HANDS = ("by-hand", "other-beginnings", "one-unreduced")
-WAYS = ("unused", "numpy", "thread", "numpy-flipped", *HANDS, "killed")  # the last one ends rank 1
+SEEN = ("new-thread", "hook")
+WAYS = ("unused", "numpy", "thread", *SEEN, "numpy-flipped", *HANDS, "killed")  # the last one ends rank 1
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,33 @@ def test_what_the_program_writes_unseen_on_all_ranks_is_a_note(folder: Path, way
     [note] = result.notes
     assert note.startswith("on all 2 ranks, code that is not recorded"), note
     assert "other_programs.py:" in note
+
+
+def test_the_thread_that_wrote_unseen_is_a_finding(folder: Path) -> None:
+    (finding,) = kernelscope.load(folder / "thread.kscope").findings
+    assert finding.kind == "unseen-operators"
+    assert "4 on thread writer (aten::copy_ 4×)" in finding.message
+
+
+@pytest.mark.parametrize("way", SEEN)
+def test_what_runs_on_threads_that_can_be_observed_is_recorded(folder: Path, way: str) -> None:
+    result = kernelscope.ranks(folder / f"{way}.kscope")
+    assert not result, str(result)
+    assert not result.notes
+    assert not kernelscope.load(folder / f"{way}.kscope").findings
+
+
+def test_the_callback_of_a_communication_hook_has_its_phase_and_line(folder: Path) -> None:
+    run = kernelscope.load(folder / "hook.kscope")
+    unpacked = [
+        call
+        for call in run.select(kernel="aten.copy_.default")
+        if call.site.args[1].tensor.dtype == "float16"
+    ]
+    assert len(unpacked) == 4
+    for call in unpacked:
+        assert call.phase == "backward"
+        assert "other_programs.py" in call.origin.file
 
 
 def test_a_flip_beside_what_the_program_writes_is_named(folder: Path, tmp_path: Path) -> None:

@@ -224,19 +224,6 @@ def test_a_thread_that_comes_while_the_first_launch_becomes_known(
     assert len(run.calls) == 4
 
 
-def test_eager_operators_only_of_the_opening_thread(tiny: Program) -> None:
-    def work() -> None:
-        tiny(torch.ones(8)).cos()
-
-    with kernelscope.record(ops="all") as run:
-        torch.ones(3).sin()
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-    assert [c.kernel_name for c in run if c.kind == "op"] == ["aten.ones.default", "aten.sin.default"]
-    assert len(run.select(kind="cpp")) == 1
-
-
 def test_a_recording_on_each_of_two_threads(tiny: Program, leftovers: Callable[[], list[str]]) -> None:
     both_open = threading.Barrier(2, timeout=60)
 
@@ -265,7 +252,8 @@ def test_opening_and_closing_on_many_threads_at_once(
     def work(_: int) -> int:
         with kernelscope.record(values="hash", ops="all") as run:
             assert torch.equal(tiny(torch.ones(8)), expected)
-        assert not run.findings
+        # Others are between two recordings of their own, on threads that this one cannot observe.
+        assert {finding.kind for finding in run.findings} <= {"unseen-operators"}
         return len({c.thread for c in run.select(kind="op")})
 
     with ThreadPoolExecutor(8) as pool:

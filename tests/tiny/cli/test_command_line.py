@@ -134,7 +134,7 @@ def test_show_json(here: Path, capsys: Capture) -> None:
     assert set(calls[0]) == {
         "index", "kind", "producer", "kernel_name", "grid", "config", "args", "time", "origin", "graph",
         "graph_call", "step", "phase", "device", "stream", "thread", "replay", "parent", "error",
-        "provenance", "flight_recorder_only",
+        "provenance", "flight_recorder_only", "collective",
     }  # fmt: skip
     assert calls[0]["origin"] == {"file": "/model.py", "line": 11, "function": "forward"}
     assert calls[2]["args"][0]["before"] == f"{4 * 0x9E3779B97F4A7C15 % (1 << 64):016x}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from typing import Any
 
@@ -12,13 +11,13 @@ from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.analysis.alignment.identity import kernel_key
 from kernelscope.events import Site
 from kernelscope.model.call import KernelCall
+from kernelscope.model.collectives import communicates, groups_in, is_between_two, is_functional
 from kernelscope.model.run import Run
 from kernelscope.store.columns import Columns, Ints, columns_of
 
 from .deviation import Deviation
 
-_FUNCTIONAL = ("_c10d_functional.", "c10d_functional.", "_c10d_functional_autograd.")
-_BETWEEN_TWO = ("send", "recv")
+__all__ = ["Rank", "communicates", "is_functional", "site_key"]
 
 
 class Rank:
@@ -37,12 +36,7 @@ class Rank:
     @cached_property
     def groups(self) -> dict[str, tuple[int, ...]]:
         """The ranks of each process group, by its name."""
-        found: dict[str, tuple[int, ...]] = {}
-        for mark in self.run.marks:
-            if mark.kind == "process-group":
-                name, ranks = _group(mark.text)
-                found[name] = ranks
-        return found
+        return groups_in(self.run.marks)
 
     @cached_property
     def collectives(self) -> list[tuple[int, str]]:
@@ -50,7 +44,7 @@ class Rank:
         wanted = {
             id: site.collective
             for id, site in self.columns.sites.items()
-            if site.collective and not any(word in site.kernel.name for word in _BETWEEN_TWO)
+            if site.collective and not is_between_two(site.kernel.name)
         }
         at = np.flatnonzero(np.isin(self.columns.site, list(wanted)))
         return [(int(p), wanted[int(self.columns.site[p])]) for p in at]
@@ -70,15 +64,6 @@ class Rank:
         return int(np.searchsorted(self.columns.index, index))
 
 
-def communicates(site: Site) -> bool:
-    return bool(site.collective) or site.kernel.name.startswith(("c10d.", *_FUNCTIONAL))
-
-
-def is_functional(name: str) -> bool:
-    """Whether it only begins: collectives in compiled code return memory that is written later."""
-    return name.startswith(_FUNCTIONAL)
-
-
 def site_key(site: Site) -> Any:
     """The same for the same code launched in the same way, on whatever rank."""
     args = tuple(
@@ -86,11 +71,3 @@ def site_key(site: Site) -> Any:
         for a in site.args
     )
     return kernel_key(site.kernel), args, site.grid, repr(sorted(site.config.items(), key=str))
-
-
-def _group(text: str) -> tuple[str, tuple[int, ...]]:
-    try:
-        given = json.loads(text)
-        return str(given["name"]), tuple(int(rank) for rank in given["ranks"])
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        return "", ()

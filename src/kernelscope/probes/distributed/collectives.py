@@ -32,6 +32,14 @@ def is_in_place(func: Any) -> bool:
     )
 
 
+def gathers_into_one(func: Any) -> bool:
+    """An all-gather whose result is one tensor, with a piece of the same size from each rank."""
+    name = getattr(func, "_opname", "")
+    if getattr(func, "namespace", "") in _FUNCTIONAL:
+        return name.startswith("all_gather_into_tensor")
+    return is_in_place(func) and name in ("_allgather_base_", "allgather_into_tensor_coalesced_")
+
+
 def group_of(func: Any, flat: Sequence[Any]) -> str:
     """The name of the process group that an operator communicates in; "" for other operators."""
     namespace = getattr(func, "namespace", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,7 +31,10 @@ from kernelscope.probes.operators import (
 from kernelscope.probes.origins import caller_frames, caller_key
 from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.patching import resolve
-from kernelscope.probes.thread_mode import ThreadMode
+from kernelscope.probes.thread_mode import ThreadMode, leave_soon
+
+from .other_threads import OtherThreads
+from .unseen_operators import WATCH
 
 _NOT_KERNELS = {"prim", "prims", "profiler", "debug_mode_ops"}
 _ANNOTATION = "debug_mode_ops::annotate"  # a line that a program adds to torch's DebugMode, and to ours
@@ -50,23 +54,36 @@ class _Installed(threading.local):
 
 
 class EagerOperators:
-    """The probe for operators outside compiled graphs; one mode per thread that opened a recording."""
+    """The probe for operators outside compiled graphs.
+
+    One mode, on each thread that opened a recording and on those where Python code begins meanwhile.
+    """
 
     def __init__(self) -> None:
         self._here = _Installed()
+        self._users = 0  # on all threads
+        self._mode: OperatorMode | None = None
+        self._others = OtherThreads(self._with_mode)
 
     def install(self) -> None:
         here = self._here
         here.users += 1
-        if here.mode is None:
+        self._users += 1
+        if self._mode is None:
             for target in _TARGETS:
                 resolve(target)
-            mode = OperatorMode()
-            _python_dispatch._push_mode(mode)
-            here.mode = mode
+            self._mode = OperatorMode()
+            WATCH.start()
+            self._others.install()
+        if here.mode is None and not _is_here(self._mode):
+            _python_dispatch._push_mode(self._mode)
+            here.mode = self._mode
 
     def remove(self) -> None:
         here = self._here
+        self._users = max(self._users - 1, 0)
+        if not self._users:
+            self._end()
         if not here.users:
             raise RuntimeError(
                 "a recording with ops='all' was closed on another thread; "
@@ -77,22 +94,56 @@ class EagerOperators:
             mode, here.mode = here.mode, None
             _take_off(mode)
 
+    def _end(self) -> None:
+        self._others.remove()
+        WATCH.stop()
+        if self._mode is not None:
+            self._mode.is_over = True  # on threads that still have it
+            self._mode = None
+
     def forget(self) -> None:
         """In a forked child only the forking thread lives on, with a copy of its modes."""
-        if self._here.mode is not None:
-            _take_off(self._here.mode)
+        if self._mode is not None:
+            _take_off(self._mode)
+        WATCH.forget()
+        self._end()
         self._here = _Installed()
+        self._users = 0
+
+    def _with_mode(self, run: Callable[[], Any]) -> Any:
+        """Run something on another thread than that of the recording, or on the same."""
+        mode, here = self._mode, BUS.here
+        # Inside of a launch it belongs to that.
+        if mode is None or here.launch is not None or here.muted or here.in_graph or _is_here(mode):
+            return run()
+        _python_dispatch._push_mode(mode)
+        try:
+            return run()
+        finally:
+            _take_off(mode)
+
+
+def _is_here(mode: TorchDispatchMode) -> bool:
+    return mode in _python_dispatch._get_current_dispatch_mode_stack()
 
 
 def _take_off(mode: TorchDispatchMode) -> None:
     """Remove a mode from the stack, also from below modes that were entered after it."""
-    if mode not in _python_dispatch._get_current_dispatch_mode_stack():
+    if not _is_here(mode):
         return  # closed inside a block that sets all modes aside: it comes back idle
     above: list[TorchDispatchMode] = []
     while (top := _python_dispatch._pop_mode()) is not mode:
         above.append(top)
     for other in reversed(above):
         _python_dispatch._push_mode(other)
+
+
+def _left(mode: TorchDispatchMode) -> bool:
+    """Take it off; not while torch has set it aside, because it is about to put it back."""
+    if not _is_here(mode):
+        return False
+    _take_off(mode)
+    return True
 
 
 class OperatorMode(ThreadMode):
@@ -109,6 +160,7 @@ class OperatorMode(ThreadMode):
         self._points: dict[Any, LaunchPoint] = {}
         self._dtensors = DTensorOperators()
         self._told = threading.local()  # of each thread: the operator on DTensors that is about to run
+        self.is_over = False
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -117,6 +169,9 @@ class OperatorMode(ThreadMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         here = BUS.here
+        if self.is_over:
+            leave_soon(lambda: _left(self))
+            return func(*args, **kwargs)
         if here.muted or not BUS.listeners or _guards.TracingContext.try_get() is not None:
             return func(*args, **kwargs)
         if here.in_graph and not self._inside_graphs:
@@ -178,12 +233,14 @@ class OperatorMode(ThreadMode):
         flat = flatten(args, kwargs)
         group = group_of(func, flat)  # two groups are two sites
         written = undeclared_writes(func, args, kwargs)
-        key = (func, caller_key(), tuple(kwargs), tuple(_key(v) for v in flat), group, written)
+        asked = BUS.here.callback_of
+        key = (func, caller_key(), asked, tuple(kwargs), tuple(_key(v) for v in flat), group, written)
         point = self._points.get(key)
         if point is None:
             _, described = operator_args(func, args, kwargs)
             kernel = BUS.kernel(operator_name(func), *self._made_by)
-            site = BUS.site(kernel, described, caller_frames(), collective=group)
+            frames = caller_frames() or (asked.frames if asked is not None else ())
+            site = BUS.site(kernel, described, frames, collective=group)
             is_opaque = getattr(func, "namespace", "") != "aten" and not is_in_place(func)
             point = self._points[key] = operator_point(site, func, is_static=False, is_opaque=is_opaque)
         return flat, point

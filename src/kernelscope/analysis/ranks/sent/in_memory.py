@@ -28,7 +28,7 @@ class SentValues:
         if not is_checked(columns.sites[int(columns.site[position])].kernel.name):
             return
         by_rank = {
-            rank: transfer(self._ranks[rank].at(at), self._waits[rank].gave(at))
+            rank: transfer(self._ranks[rank].at(at), self._waits[rank].gave(at), self._waits[rank].pieces(at))
             for rank, at in meeting.positions.items()
         }
         members = self._ranks[number].groups.get(meeting.group, ())

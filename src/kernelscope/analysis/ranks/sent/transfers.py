@@ -1,12 +1,9 @@
-"""A broadcast must give what its root held, an all-gather into a list what each rank held.
-
-An all-gather into one tensor is not checked: each rank sent a slice of it, and of a slice there is no hash.
-"""
+"""A broadcast must give what its root held, an all-gather what each rank held, in a list or in one tensor."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +11,26 @@ from kernelscope.model.call import KernelCall
 from kernelscope.text.hashes import full_hash
 
 _OUTPUT = re.compile(r"output_(?:tensors|lists)\[(\d+)\]\[(\d+)\]")
+_PIECE = re.compile(r"(\d{1,9}) (\S+) (\S+) (.+)")
 _ROOTS = ("root_rank", "src")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a rank got of another one, as a part of one tensor."""
+
+    place: int  # of the sender, in the group
+    source: str  # its argument
+    content: str
+
+    def text(self, name: str) -> str:
+        return f"{self.place} {self.source} {name} {self.content}"
+
+    @classmethod
+    def named(cls, texts: Iterable[str]) -> dict[str, Piece]:
+        """By argument; a text of another form is left out."""
+        found = [match for text in texts if (match := _PIECE.fullmatch(text)) is not None]
+        return {match[3]: cls(int(match[1]), match[2], match[4]) for match in found}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +42,7 @@ class Transfer:
     root: int | None  # of a broadcast: its place in the group
     sent: Mapping[str, str] = field(default_factory=dict)  # by argument
     gave: Mapping[str, str] = field(default_factory=dict)
+    pieces: Mapping[str, Piece] = field(default_factory=dict)  # of what it got in one tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +55,32 @@ class Wrong:
     other: int
 
 
-def transfer(call: KernelCall, gave: Mapping[int, Any]) -> Transfer:
+def transfer(call: KernelCall, gave: Mapping[int, Any], pieces: Mapping[str, Piece]) -> Transfer:
     names = call.arg_names
     values = dict(zip(names, call.args, strict=False))
     root = next((values[name] for name in _ROOTS if isinstance(values.get(name), int)), None)
     sent = {
-        names[i]: _content(call, i, value)
+        names[i]: content(call, i, value)
         for i, value in call.pre_hashes.items()
         if call.arguments[i].role in ("in", "inout")
     }
     return Transfer(
-        call.kernel_name, call.index, root, sent, {names[i]: _content(call, i, v) for i, v in gave.items()}
+        call.kernel_name,
+        call.index,
+        root,
+        sent,
+        {names[i]: content(call, i, v) for i, v in gave.items()},
+        pieces,
     )
 
 
-def _content(call: KernelCall, i: int, value: Any) -> str:
+def content(call: KernelCall, i: int, value: Any) -> str:
     tensor = call.arguments[i].tensor
     return f"{full_hash(value)} {tensor and tensor.reading}"
 
 
 def is_checked(kernel: str) -> bool:
-    return "broadcast" in kernel or "allgather_" in kernel
+    return any(word in kernel for word in ("broadcast", "allgather_", "all_gather_into_tensor"))
 
 
 def source_of(kernel: str, argument: str, root: int | None) -> tuple[int, str] | None:
@@ -106,6 +128,8 @@ def _results(by_rank: Mapping[int, Transfer]) -> dict[tuple[int, str], dict[int,
             source = source_of(each.kernel, argument, each.root)
             if source is not None:
                 found.setdefault(source, {})[rank] = argument, content
+        for argument, piece in each.pieces.items():
+            found.setdefault((piece.place, piece.source), {})[rank] = argument, piece.content
     return found
 
 

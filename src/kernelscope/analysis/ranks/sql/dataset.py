@@ -17,10 +17,11 @@ FORMAT, VERSION = "kernelscope.ranks", 1
 ABOUT = "dataset.json"
 BY_STEPS = ("calls", "arguments", "hashes")  # TABLE/rank=0/steps=0-41/TABLE.parquet
 BY_RANK = ("collectives", "deviations", "constants", "updates", "generators")  # TABLE/rank=0/TABLE.parquet
-_LATER = {  # tables, and a column of collectives
+_LATER = {  # tables, and columns of collectives
     "constants": "constants of compiled graphs", "updates": "tensors that the optimizer updates",
     "generators": "states of random number generators",
     "sent": "results of broadcasts and all-gathers with what was sent",
+    "pieces": "results of all-gathers into one tensor with what was sent",
 }  # fmt: skip
 _MEMORY = 6.0  # GB that DuckDB may take before it writes to disk
 _PATTERNS = "*?[]{}"
@@ -56,7 +57,7 @@ class Dataset:
             source = f"read_parquet({_quoted(root / pattern)}, {options})"
             self.execute(f"CREATE VIEW {name} AS SELECT * FROM {source}{chosen}")
         columns = {row[0] for row in self.rows("DESCRIBE collectives")}
-        self.missing |= {"sent"} - columns
+        self.missing |= {"sent", "pieces"} - columns
         for name in sorted(self.missing):  # an earlier version wrote the tables
             self.notes.append(
                 f"an earlier version wrote the tables: {_LATER[name]} were not compared; export the run again"

@@ -18,7 +18,7 @@ from kernelscope.analysis.ranks.random_numbers.generators import states_of
 from kernelscope.analysis.ranks.rank import Rank
 from kernelscope.analysis.ranks.replicas import Updates
 from kernelscope.analysis.ranks.same_inputs import ComparableCalls, comparable, is_known
-from kernelscope.analysis.ranks.sent.transfers import is_checked, transfer
+from kernelscope.analysis.ranks.sent.transfers import Piece, is_checked, transfer
 from kernelscope.analysis.ranks.waits import Waits
 from kernelscope.model.call import KernelCall
 from kernelscope.store.columns import text_word, word
@@ -33,8 +33,9 @@ COLLECTIVES = {
     "index": "int64", "step": "int64", "kernel_name": "string", "meeting": "word", "process_group": "string",
     "members": "string", "number": "int64", "is_same_everywhere": "flag", "result": "word",
     "names": "list<string>", "values": "list<string>",
-    # Of a broadcast or an all-gather into a list: what it put in and what it got, and how they were read.
+    # Of a broadcast or an all-gather: what it put in and what it got, and how they were read.
     "root": "int64", "sent_names": "list<string>", "sent": "list<string>", "got": "list<string>",
+    "pieces": "list<string>",
 }  # fmt: skip
 DEVIATIONS = {"index": "int64", "kind": "string", "argument": "string", "reason": "string"}
 CONSTANTS = {
@@ -120,16 +121,17 @@ def collective_rows(rank: Rank) -> Iterator[Row]:
             "number": key[2], "is_same_everywhere": gives_all_the_same(call.kernel_name),
             "result": text_word(repr([word(value) for value in gave.values()])) if gave else None,
             "names": [call.arg_names[i] for i in gave], "values": [str(full_hash(v)) for v in gave.values()],
-            **_sent(call, gave),
+            **_sent(call, gave, waits.pieces(position) if is_checked(call.kernel_name) else {}),
         }  # fmt: skip
 
 
-def _sent(call: KernelCall, gave: dict[int, Any]) -> Row:
+def _sent(call: KernelCall, gave: dict[int, Any], pieces: dict[str, Piece]) -> Row:
     if not is_checked(call.kernel_name):
-        return {"root": None, "sent_names": [], "sent": [], "got": []}
-    found = transfer(call, gave)
+        return {"root": None, "sent_names": [], "sent": [], "got": [], "pieces": []}
+    found = transfer(call, gave, pieces)
     sent = {"sent_names": list(found.sent), "sent": list(found.sent.values())}
-    return {"root": found.root, **sent, "got": list(found.gave.values())}
+    texts = [piece.text(name) for name, piece in pieces.items()]
+    return {"root": found.root, **sent, "got": list(found.gave.values()), "pieces": texts}
 
 
 def meeting_word(key: Key) -> int:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from kernelscope.analysis.ranks.deviation import COLLECTIVE
-from kernelscope.analysis.ranks.sent.transfers import Transfer, compare, ordered
+from kernelscope.analysis.ranks.sent.transfers import Piece, Transfer, compare, ordered
 
 from .dataset import Dataset
 from .meetings import Found
@@ -26,7 +26,8 @@ class SentValues:
             return
         rows = tables.dictionaries(
             'SELECT meeting, rank, "index", kernel_name, process_group, members, number, root, "names", '
-            "sent_names, sent, got FROM collectives SEMI JOIN met USING (meeting) WHERE len(sent_names) > 0 "
+            f"sent_names, sent, got, {_pieces(tables)} AS pieces "
+            "FROM collectives SEMI JOIN met USING (meeting) WHERE len(sent_names) > 0 "
             "ORDER BY number, meeting, rank"
         )
         for meeting, group in groupby(rows, key=lambda row: int(row["meeting"])):
@@ -47,4 +48,9 @@ class SentValues:
 def _transfer(row: dict[str, Any]) -> Transfer:
     sent = dict(zip(row["sent_names"], row["sent"], strict=True))
     gave = dict(zip(row["names"], row["got"], strict=True))
-    return Transfer(row["kernel_name"], row["index"], row["root"], sent, gave)
+    pieces = Piece.named(row["pieces"])
+    return Transfer(row["kernel_name"], row["index"], row["root"], sent, gave, pieces)
+
+
+def _pieces(tables: Dataset) -> str:
+    return "[]" if "pieces" in tables.missing else "pieces"

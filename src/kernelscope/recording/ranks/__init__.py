@@ -1,0 +1,1 @@
+"""What a recording adds so that ranks can be compared afterwards."""
