@@ -186,3 +186,54 @@ def test_recurrent_layers_that_a_library_computes(layer: Any, chance: float) -> 
     network = layer(8, 8, 2, dropout=chance).cuda()
     result = shadowed(lambda x: network(x)[0], data(5, 3, 8), backward=True)
     assert ["it draws none" in c.reason for c in result.culprits] == [True] * bool(chance), str(result)
+
+
+class Patches(nn.Module):
+    """An image in patches, as a vision transformer begins; the bias of its convolution starts at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut, self.norm = nn.Conv2d(3, 32, 4, 4), nn.LayerNorm(32)
+        self.first = nn.Parameter(torch.randn(1, 1, 32))
+        nn.init.zeros_(self.cut.bias)  # type: ignore[arg-type]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        patches = self.cut(x).flatten(2).transpose(1, 2)
+        made: torch.Tensor = self.norm(torch.cat([self.first.expand(len(x), -1, -1), patches], 1))
+        return made
+
+
+def test_a_bias_that_starts_at_zero_is_one_that_the_convolution_lacks() -> None:
+    """Inductor adds it later. With the digits of TF32 nobody sees from the values that it is missing."""
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model = Patches().cuda()
+    compiled, optimizer = torch.compile(model), torch.optim.SGD(model.parameters(), 1e-2)
+    with fresh_cache(), kernelscope.shadow() as result:
+        for _ in range(3):
+            optimizer.zero_grad()
+            made = compiled(data(2, 3, 16, 16))
+            (made * data(*made.shape)).mean().backward()
+            optimizer.step()
+    torch._dynamo.reset()
+    assert not result, str(result)
+
+
+@pytest.mark.parametrize("layer", [nn.GRU, nn.LSTM])
+def test_recurrent_layers_round_in_every_step(layer: Any) -> None:
+    """In bfloat16 the compiled steps round where a library's do not."""
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    hidden, head = layer(16, 24, 2, batch_first=True, bidirectional=True).cuda(), nn.Linear(48, 97).cuda()
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = head(hidden(x)[0])
+        return made
+
+    with torch._dynamo.config.patch(allow_rnn=True), kernelscope.shadow() as result:
+        compiled = torch.compile(forward)
+        with torch.autocast("cuda", torch.bfloat16):
+            made = compiled(data(2, 6, 16))
+        made.float().square().mean().backward()
+    torch._dynamo.reset()
+    assert not result, str(result)
