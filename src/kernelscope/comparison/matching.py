@@ -12,10 +12,10 @@ from .closeness import Closeness, closeness
 from .flow.calls_and_values import LEAF, Call, Flow, Value, is_same_turn, nearest
 from .flow.kept_values import KeptValues, Sketch, sketch_of
 from .layouts import Layout, Layouts
+from .rows_of_scores import MASKED
 from .series import SeriesIndex
 
 _MOST_TRIED = 24
-_MASKED = -1e4  # scores of what is not to be attended to
 _FEW = 16  # elements: so few say little about which value it is
 _DRAWS = {
     "bernoulli": "mask", "native_dropout": "mask", "uniform": "uniform", "rand": "uniform",
@@ -146,9 +146,11 @@ class Matching:
     ) -> tuple[Value, Closeness] | None:  # fmt: skip
         """What the other program makes step by step."""
         sketch = sketch_of(tensor)
-        for parts, whole in self.series.fitting(tensor):
-            if parts[0].eps and not is_as_large(sketch_of(whole), sketch, parts[0], noise):
-                continue
+
+        def may_be(part: Value, rms: float) -> bool:
+            return not part.eps or is_as_large(Sketch(rms, False), sketch, part, noise)
+
+        for parts, whole in self.series.fitting(call.operator, tensor, self.claimed, may_be):
             if any(not is_same_turn(call, self.flow.calls[part.call]) for part in parts):
                 continue
             eps = max(max(self.flow.calls[part.call].eps, part.eps) for part in parts)
@@ -192,7 +194,7 @@ class Matching:
         """But for elements that are a mask's in both, of which a softmax makes zeros."""
         kept, tensor = self.kept.tensors[value.number].to(expected.tensor.device), expected.tensor
         if value.eps and tensor.is_floating_point():
-            masked = (tensor <= _MASKED) & (kept.reshape(tensor.shape) <= _MASKED)
+            masked = (tensor <= MASKED) & (kept.reshape(tensor.shape) <= MASKED)
             if masked.any():
                 other = kept.reshape(tensor.shape).masked_fill(masked, 0.0)
                 own = tensor.masked_fill(masked, 0.0)
