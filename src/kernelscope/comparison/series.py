@@ -41,18 +41,23 @@ class SeriesIndex:
             self._of_form(tensor),
             key=lambda each: (each[0].number in claimed, self._operators[each[0].number] != operator),
         )
+        numel = tensor.numel()
         for parts in found:
-            kept = [self._kept.tensors[part.number] for part in parts]
-            for cut, rows in _cuts(parts, tensor):
-                if rows is None and not is_as_large(parts[0], self._rms(parts)):
-                    break
-                if rows is not None and not rows.leaves_what_is_masked(parts, tensor):
-                    continue
-                # Of scores, what is masked: no part has it.
-                whole = tensor.to(kept[0].dtype, copy=True, memory_format=torch.contiguous_format)
-                for block, each in zip(cut(whole), kept, strict=True):
-                    block.copy_(each.reshape(block.shape))
-                yield parts, whole
+            is_exact = sum(part.numel for part in parts) == numel
+            if not is_exact or is_as_large(parts[0], self._rms(parts)):
+                yield from ((parts, whole) for whole, _ in self.put_together(parts, tensor))
+
+    def put_together(self, parts: list[Value], tensor: torch.Tensor) -> Iterator[tuple[torch.Tensor, Cut]]:
+        """In each way that has the form of a tensor, and how they would be cut out of it."""
+        kept = [self._kept.tensors[part.number] for part in parts]
+        for cut, rows in _cuts(parts, tensor):
+            if rows is not None and not rows.leaves_what_is_masked(parts, tensor):
+                continue
+            # Of scores, what is masked: no part has it.
+            whole = tensor.to(kept[0].dtype, copy=True, memory_format=torch.contiguous_format)
+            for block, each in zip(cut(whole), kept, strict=True):
+                block.copy_(each.reshape(block.shape))
+            yield whole, cut
 
     def parts_of(self, operator: str, tensor: torch.Tensor) -> Iterator[tuple[list[Value], Cut]]:
         """Series of an operator that have the form of a tensor, and how they would be cut out of it."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from operator import le
 
-import torch
-
-from kernelscope.comparison.closeness import closeness
 from kernelscope.comparison.flow.calls_and_values import LEAF, Value
+from kernelscope.comparison.matching import Expected, close_to
 from kernelscope.comparison.reference import ReferenceRun
 
 
@@ -26,7 +25,8 @@ def _steps(run: ReferenceRun) -> set[int]:
             blocks = cut(expected.tensor.contiguous())
             shaken = [cut(each.contiguous()) for each in expected.replicas]
             for i, part in enumerate(parts):
-                if not _is_same(run, part, blocks[i], [each[i] for each in shaken], expected.reach):
+                block = replace(expected, tensor=blocks[i], replicas=[each[i] for each in shaken])
+                if not _is_same(run, part, block):
                     break
                 found.add(part.number)
     return found
@@ -49,7 +49,7 @@ def _prompts(run: ReferenceRun) -> set[int]:
             if _is_smaller(value, whole) and value.number not in in_steps:
                 rows = tuple(slice(length) for length in value.shape)
                 shaken = [each[rows] for each in expected.replicas]
-                if _is_same(run, value, expected.tensor[rows], shaken, expected.reach):
+                if _is_same(run, value, replace(expected, tensor=expected.tensor[rows], replicas=shaken)):
                     found.add(value.number)
     return found
 
@@ -60,8 +60,6 @@ def _is_smaller(value: Value, whole: Value) -> bool:
     return value.shape != whole.shape and all(map(le, value.shape, whole.shape))
 
 
-def _is_same(
-    run: ReferenceRun, value: Value, block: torch.Tensor, shaken: list[torch.Tensor], reach: float
-) -> bool:
-    kept = run.matching.kept.tensors[value.number].to(block.device).reshape(block.shape)
-    return closeness(kept, block, shaken, value.eps, reach, value.tiny).within
+def _is_same(run: ReferenceRun, value: Value, block: Expected) -> bool:
+    kept = run.matching.kept.tensors[value.number].to(block.tensor.device).reshape(block.tensor.shape)
+    return close_to(block, kept, value.eps, value.tiny).within

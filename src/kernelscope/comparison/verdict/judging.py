@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from kernelscope.comparison.absorbed import MARGIN
 from kernelscope.comparison.flow.calls_and_values import LEAF, SERIES, Call, Flow, Value
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.comparison.result import Amplifier, ComparisonResult, Difference
@@ -14,7 +15,7 @@ from .first_steps import right_in_first_steps
 from .last_steps import LastSteps
 from .library_settings import fewer_digits
 from .parts_and_wholes import differing_together, same_together
-from .twins import MARGIN, Twins, tainted, with_doubtful
+from .twins import Twins, tainted, with_doubtful
 
 _GAIN = 8.0
 _MOST_AMPLIFIERS = 10
@@ -34,6 +35,8 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     ours_together, theirs_together = differing_together(run, here, there)
     last = LastSteps(run, twins, here, there)
     ours, theirs = ours | ours_together, theirs | theirs_together | last.added
+    ours |= run.absorbed.keys()
+    theirs |= {number for found in run.absorbed.values() for number in found}
     theirs = {number for number in theirs if not _is_explained(run, other.values[number])}
     wrong = with_doubtful(other, set(twins.close) | there.leading_to(theirs), twins.doubtful)
     bad = tainted(other, wrong, set(run.matching.claimed))
@@ -86,7 +89,7 @@ def _is_explained(run: ReferenceRun, value: Value) -> bool:
     for number, expected in run.unmatched.items():
         ours = run.flow.values[number]
         if ours.numel == value.numel and bool(ours.eps) == bool(value.eps):
-            found = run.matching.compare(value, expected.tensor, expected.replicas, expected.reach)
+            found = run.matching.compare(value, expected)
             if found.excess <= MARGIN:
                 return True
     return False

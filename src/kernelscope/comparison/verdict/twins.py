@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from kernelscope.comparison.absorbed import MARGIN
 from kernelscope.comparison.closeness import Closeness
 from kernelscope.comparison.flow.calls_and_values import LEAF, Call, Flow
 from kernelscope.comparison.reference import ReferenceRun
-
-MARGIN = 2.0  # times what rounding explains: it was measured a few times only
 
 
 class Twins:
