@@ -15,6 +15,7 @@ from .first_steps import right_in_first_steps
 from .last_steps import LastSteps
 from .library_settings import fewer_digits
 from .parts_and_wholes import differing_together, same_together
+from .shares import compared_shares
 from .twins import Twins, tainted, with_doubtful
 
 _GAIN = 8.0
@@ -55,7 +56,7 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
             "reference": len(run.flow.values), "other": len(other.values), "matched": len(run.matched),
             "differing": len(bad),
         },
-        failures=[*failures, *run.failures],
+        shares=compared_shares(run), failures=[*failures, *run.failures],
     )  # fmt: skip
 
 
