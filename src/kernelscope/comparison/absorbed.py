@@ -1,7 +1,9 @@
-"""Inputs that differ by more than rounding explains, of results that do not: rounding has absorbed the rest.
+"""Inputs that differ by more than rounding explains, of results that do not.
 
-A wrong term of a sum may be smaller than one rounding of the sum. It shows where the reference's operator,
-run on the other program's input, explains the other program's result better than it does on its own.
+The reference's operator is run on the other program's input. If that explains the other program's result
+better than the reference's own input does, rounding has absorbed the rest of an error: a wrong term of a sum
+may be smaller than one rounding of the sum. If it makes the same result, as a softmax does of numbers that
+are all moved by one, or another one, for which the other program makes up, the difference is harmless.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ _COARSE, _FINE = (
     1e-5,
 )  # a rounding of the other program, and of the reference: half precision, and float32
 _BETTER = 0.8  # of what the reference's own input leaves unexplained
+_FAR = 8.0  # times what is left: no rounding
+_SAME = 256  # roundings of the reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +43,45 @@ class Lost:
     expected: Expected
 
 
-def absorbed(
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Of the other program's value in the place of the reference's."""
+
+    wrong: list[int]  # the other's values that differ in truth, by number
+    is_harmless: bool = False
+
+
+_UNKNOWN = Effect([])
+
+
+def effect_of(
     matching: Matching, launch: Launch, call: Call, lost: Lost, before: torch.Tensor, result: torch.Tensor,
     other: Value,
-) -> list[int]:  # fmt: skip
-    """Values of the other program in the place of the one that is lost, if they are another one in truth.
+) -> Effect:  # fmt: skip
+    """What it makes of the reference's result that the other program has another input.
 
     `before` is what the reference made of it, `result` the tensor that it was in, and `other` what stands for
     it in the other program.
     """
-    if other.eps < _COARSE or torch.finfo(result.dtype).eps > _FINE:
-        return []
+    eps = torch.finfo(result.dtype).eps
     read = _read_instead(matching.flow, call, lost.number, other)
     if not read or any(part.number in matching.claimed for part in read):
-        return []
+        return _UNKNOWN
     wanted = _wide(matching.kept.tensors[other.number].reshape(result.shape).to(result.device))
-    left = _rms(wanted - _wide(before))
+    own = _wide(before)
+    left, size = _rms(wanted - own), _rms(own)
     for whole, wrong in _wholes(matching, read, lost.expected):
         again = _run_with(launch, lost.place, whole, result)
-        if again is not None and _rms(wanted - _wide(again)) < _BETTER * left:
-            return wrong
-    return []
+        if again is None:
+            continue
+        moved, rest = _rms(_wide(again) - own), _rms(wanted - _wide(again))
+        if moved <= _SAME * eps * size:
+            return Effect([], is_harmless=True)
+        if len(read) == 1 and rest > _FAR * max(left, other.eps * size):
+            return Effect([], is_harmless=True)
+        if other.eps > _COARSE and eps < _FINE and rest < _BETTER * left:
+            return Effect(wrong)
+    return _UNKNOWN
 
 
 def _read_instead(flow: Flow, call: Call, number: int, other: Value) -> list[Value]:

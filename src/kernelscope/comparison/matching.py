@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 
@@ -16,6 +18,7 @@ from .rows_of_scores import MASKED
 from .series import SeriesIndex
 
 _MOST_TRIED = 24
+_MOST_SERIES = 96
 _FEW = 16  # elements: so few say little about which value it is
 _DRAWS = {
     "bernoulli": "mask", "native_dropout": "mask", "uniform": "uniform", "rand": "uniform",
@@ -112,12 +115,15 @@ class Matching:
     # -- values ------------------------------------------------------------------------------------------
 
     def find(
-        self, call: Call, reads: Iterable[int], expected: Expected, noise: float
+        self, call: Call, reads: Iterable[int], expected: Expected, noise: float, *, is_direct: bool = True
     ) -> tuple[Value, Closeness] | None:
-        """The first that is as close as rounding explains, those in the same place of the flow first."""
+        """The first that is as close as rounding explains, those in the same place of the flow first.
+
+        `is_direct`: the call itself reads what these values stand for, and not something computed from it.
+        """
         inputs = {n for number in reads for n in self._origins[number]}
         candidates = self._candidates(call, inputs, expected.tensor, noise)
-        if self._has_twin(call, inputs, expected.tensor.numel()):
+        if is_direct and self._has_twin(call, inputs, expected.tensor.numel()):
             candidates = [(v, shared) for v, shared in candidates if self._is_twin(call, v, shared)]
         for value, shared in candidates:
             found = self.compare(value, expected, call.digits)
@@ -149,7 +155,10 @@ class Matching:
         def may_be(part: Value, rms: float) -> bool:
             return not part.eps or is_as_large(Sketch(rms, False), sketch, part, noise)
 
-        for parts, whole in self.series.fitting(call.operator, tensor, self.claimed, may_be):
+        found_series = self.series.fitting(call.operator, tensor, self.claimed, may_be)
+        for parts, whole in islice(found_series, _MOST_SERIES):
+            if _is_far(whole, tensor, noise, parts[0], expected.reach):
+                continue
             if any(not is_same_turn(call, self.flow.calls[part.call]) for part in parts):
                 continue
             found = self.compare_tensor(whole, parts, expected)
@@ -258,6 +267,18 @@ class Matching:
         """A few numbers, or one number many times, are found everywhere."""
         kept = self.kept.tensors[number]
         return kept.numel() >= _FEW and bool((kept != kept.reshape(-1)[0]).any())
+
+
+def _is_far(whole: torch.Tensor, tensor: torch.Tensor, noise: float, part: Value, reach: float) -> bool:
+    """Much further than rounding moves it, all together: most series are, and need no closer look."""
+    if not part.eps:
+        return False
+    size = float(tensor.norm())
+    apart = float((whole.to(tensor.device, tensor.dtype) - tensor).norm())
+    allowed = 64 * (noise + part.eps * (1 + math.sqrt(reach))) * size + 64 * part.tiny * math.sqrt(
+        tensor.numel()
+    )
+    return math.isfinite(apart) and math.isfinite(size) and apart > allowed
 
 
 def close_to(expected: Expected, other: torch.Tensor, eps: float, tiny: float) -> Closeness:

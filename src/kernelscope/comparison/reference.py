@@ -13,7 +13,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 from kernelscope.probes.listener import Listener
 
-from .absorbed import Lost, absorbed
+from .absorbed import Lost, effect_of
 from .closeness import Closeness, noise_of
 from .flow.calls_and_values import Call, Flow, Read, Value, alias_of, memory_of, nearest, read_tensors
 from .flow.kept_values import sketch_of
@@ -46,6 +46,7 @@ class ReferenceRun(Listener):
         self.close: dict[int, Closeness] = {}
         self.unmatched: dict[int, Expected] = {}  # by number of the value
         self.absorbed: dict[int, list[int]] = {}  # unmatched, and the other's in its place, by numbers
+        self.harmless = set[tuple[int, int]]()  # unmatched values, and calls for which the difference is none
         self.rounded: list[tuple[Call, Value]] = []  # whole numbers that the other's dtype does not hold
         self.amplified: list[Amplified] = []
         self.failures: list[str] = []
@@ -124,7 +125,8 @@ class ReferenceRun(Listener):
         inputs = [self.matched[number] for number in nearest(self.flow, call.reads, self.matched)]
         reach = reach if reach > 1 else 0.0
         expected = Expected(tensor, replicas, reach, self._coarsest(call.reads))
-        found = self.matching.find(call, inputs, expected, noise)
+        is_direct = all(number in self.matched for number in call.reads)
+        found = self.matching.find(call, inputs, expected, noise, is_direct=is_direct)
         if found is None and (source := self._plain_source(call, value, tensor, inputs)) is not None:
             self._take_place(value, source)
             return True
@@ -198,9 +200,11 @@ class ReferenceRun(Listener):
         number = next(number for number in call.reads if number in self.unmatched)
         lost = Lost(number, self._places[number], self.unmatched[number])
         other = self.matching.flow.values[self.matched[value.number]]
-        found = absorbed(self.matching, launch, call, lost, before, tensor, other)
-        if found:
-            self.absorbed[number] = found
+        effect = effect_of(self.matching, launch, call, lost, before, tensor, other)
+        if effect.wrong:
+            self.absorbed[number] = effect.wrong
+        if effect.is_harmless:
+            self.harmless.add((number, call.index))
 
     def _judge_whole(self, call: Call, part: torch.Tensor) -> None:
         """What was written part by part may be in the other program as a whole."""

@@ -26,6 +26,7 @@ class SeriesIndex:
         self._kept = kept
         self._operators = [flow.calls[value.call].operator for value in flow.values]
         self._lines = steps_of_lines(flow, [value for value in flow.values if value.call != LEAF])
+        self._by_form: dict[tuple[tuple[int, ...], bool], list[list[Value]]] = {}
         self._power = [kept.sketches[value.number].rms ** 2 * value.numel for value in flow.values]
 
     def fitting(
@@ -59,26 +60,39 @@ class SeriesIndex:
                 block.copy_(each.reshape(block.shape))
             yield whole, cut
 
-    def parts_of(self, operator: str, tensor: torch.Tensor) -> Iterator[tuple[list[Value], Cut]]:
-        """Series of an operator that have the form of a tensor, and how they would be cut out of it."""
+    def parts_of(
+        self, operator: str, tensor: torch.Tensor, claimed: Container[int]
+    ) -> Iterator[tuple[list[Value], Cut]]:
+        """Series of an operator that have the form of a tensor, and how they would be cut out of it.
+
+        Only those that nothing stands for.
+        """
         for parts in self._of_form(tensor):
-            if self._operators[parts[0].number] == operator:
+            if self._operators[parts[0].number] == operator and not any(p.number in claimed for p in parts):
                 for cut, _ in _cuts(parts, tensor):
                     yield parts, cut
 
     def _rms(self, parts: list[Value]) -> float:
         return math.sqrt(sum(self._power[part.number] for part in parts) / sum(part.numel for part in parts))
 
-    def _of_form(self, tensor: torch.Tensor) -> Iterator[list[Value]]:
-        is_float, shape = tensor.is_floating_point(), tuple(tensor.shape)
-        seen = set[tuple[int, int, int]]()
+    def _of_form(self, tensor: torch.Tensor) -> list[list[Value]]:
+        """Those that have as many numbers, or are rows of scores."""
+        key = tuple(tensor.shape), tensor.is_floating_point()
+        if key not in self._by_form:
+            self._by_form[key] = list(self._found(*key))
+        return self._by_form[key]
+
+    def _found(self, shape: tuple[int, ...], is_float: bool) -> Iterator[list[Value]]:
+        seen, numel = set[tuple[int, int, int]](), math.prod(shape)
         for line in self._lines:
             if bool(line.values[0].eps) != is_float:
                 continue
             for parts in line.series_of(shape):
                 key = parts[0].number, parts[1].number, len(parts)
-                if key not in seen:
-                    seen.add(key)
+                if key in seen:
+                    continue
+                seen.add(key)
+                if sum(part.numel for part in parts) == numel or any(rows_of(parts, shape)):
                     yield parts
 
 

@@ -21,7 +21,7 @@ def _steps(run: ReferenceRun) -> set[int]:
     found = set[int]()
     for number, expected in run.unmatched.items():
         operator = run.flow.calls[run.flow.values[number].call].operator
-        for parts, cut in run.matching.series.parts_of(operator, expected.tensor):
+        for parts, cut in run.matching.series.parts_of(operator, expected.tensor, run.matching.claimed):
             blocks = cut(expected.tensor.contiguous())
             shaken = [cut(each.contiguous()) for each in expected.replicas]
             for i, part in enumerate(parts):
@@ -43,7 +43,9 @@ def _prompts(run: ReferenceRun) -> set[int]:
     for number, expected in run.unmatched.items():
         whole = run.flow.values[number]
         operator = run.flow.calls[whole.call].operator
-        series = matching.series.parts_of(operator, expected.tensor) if new[operator] else ()
+        series = (
+            matching.series.parts_of(operator, expected.tensor, matching.claimed) if new[operator] else ()
+        )
         in_steps = {part.number for parts, _ in series for part in parts}
         for value in new[operator]:
             if _is_smaller(value, whole) and value.number not in in_steps:
