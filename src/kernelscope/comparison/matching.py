@@ -43,6 +43,7 @@ class Matching:
     def __init__(self, flow: Flow, kept: KeptValues) -> None:
         self.flow, self.kept = flow, kept
         self.claimed: set[int] = set()
+        self.in_part: set[int] = set()  # scores of which the other program has a part: those in a window
         self._by_size: dict[int, list[Value]] = defaultdict(list)
         for value in flow.values:
             self._by_size[value.numel].append(value)
@@ -155,7 +156,7 @@ class Matching:
         def may_be(part: Value, rms: float) -> bool:
             return not part.eps or is_as_large(Sketch(rms, False), sketch, part, noise)
 
-        found_series = self.series.fitting(call.operator, tensor, self.claimed, may_be)
+        found_series = self.series.fitting(call.operator, tensor, self._order, may_be)
         for parts, whole in islice(found_series, _MOST_SERIES):
             if _is_far(whole, tensor, noise, parts[0], expected.reach):
                 continue
@@ -166,12 +167,20 @@ class Matching:
                 return self._add_series(parts, whole), found
         return None
 
+    def _order(self, value: Value) -> tuple[bool, int]:
+        """What nothing stands for first, and then what was made near the last match."""
+        return value.number in self.claimed, abs(value.call - self._last)
+
     def _add_series(self, parts: list[Value], whole: torch.Tensor) -> Value:
         value = self.flow.add_series(parts, whole)
         self.kept.add(value.number, whole)
         self._origins.append(self._origins_of(value))
         self.eps.append(max(self.eps[part.number] for part in parts))
         self.claimed.update((value.number, *(part.number for part in parts)))
+        rest = value.numel - sum(part.numel for part in parts)
+        is_masked = int(((whole <= MASKED) | (whole == 0)).sum()) >= rest
+        if rest and not is_masked and parts[-1].shape[-1] < value.shape[-1]:
+            self.in_part.update(part.number for part in parts)
         return value
 
     def compare(self, value: Value, expected: Expected, digits: float = 0.0) -> Closeness:

@@ -30,18 +30,20 @@ class SeriesIndex:
         self._power = [kept.sketches[value.number].rms ** 2 * value.numel for value in flow.values]
 
     def fitting(
-        self, operator: str, tensor: torch.Tensor, claimed: Container[int],
+        self, operator: str, tensor: torch.Tensor, order: Callable[[Value], tuple[bool, int]],
         is_as_large: Callable[[Value, float], bool],
     ) -> Iterator[tuple[list[Value], torch.Tensor]]:  # fmt: skip
         """Series that put together have the form of a tensor, and what they make of it.
 
-        Those of the same operator that nothing stands for come first; `is_as_large` says of a value and of
-        the size (rms) of all of them whether they may be it.
+        Those of the same operator come first, in the order of their first values; `is_as_large` says of a value
+        and of the size (rms) of all of them whether they may be it.
         """
-        found = sorted(
-            self._of_form(tensor),
-            key=lambda each: (each[0].number in claimed, self._operators[each[0].number] != operator),
-        )
+
+        def place(parts: list[Value]) -> tuple[bool, bool, int]:
+            is_claimed, distance = order(parts[0])
+            return is_claimed, self._operators[parts[0].number] != operator, distance
+
+        found = sorted(self._of_form(tensor), key=place)
         numel = tensor.numel()
         for parts in found:
             is_exact = sum(part.numel for part in parts) == numel

@@ -45,7 +45,8 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     lost = here.leading_to(ours) | {a for a, b in twins.pairs.items() if b in twins.close}
     found = [_rounded(run, call, value) for call, value in run.rounded]
     explained = Explained(run, twins, lost, here, there)
-    found += [explained.of(call) for call in first]
+    begun = {(source := _source_of_part(run, each)).index: source for each in first}
+    found += [explained.of(call) for call in begun.values()]
     found += [_stopped(run, *each) for each in last.missing] if not first else []
     found.sort(key=lambda each: each.call.index)
     return ComparisonResult(
@@ -58,6 +59,14 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
         },
         shares=compared_shares(run), failures=[*failures, *run.failures],
     )  # fmt: skip
+
+
+def _source_of_part(run: ReferenceRun, call: Call) -> Call:
+    """Where what it reads is right, but only a part of what the reference has: the call that began it."""
+    other, found = run.matching.flow, call
+    while part := next((n for n in found.reads if n in run.matching.in_part), None):
+        found = other.calls[other.values[part].call]
+    return found
 
 
 def _count(flow: Flow) -> int:
