@@ -35,8 +35,8 @@ class SeriesIndex:
     ) -> Iterator[tuple[list[Value], torch.Tensor]]:  # fmt: skip
         """Series that put together have the form of a tensor, and what they make of it.
 
-        Those of the same operator come first, in the order of their first values; `is_as_large` says of a value
-        and of the size (rms) of all of them whether they may be it.
+        Those of the same operator come first, in the order of their first values; `is_as_large` says of a
+        value and of the size (rms) of all of them whether they may be it.
         """
 
         def place(parts: list[Value]) -> tuple[bool, bool, int]:
