@@ -157,9 +157,10 @@ class Matching:
             return not part.eps or is_as_large(Sketch(rms, False), sketch, part, noise)
 
         found_series = self.series.fitting(call.operator, tensor, self._order, may_be)
-        for parts, whole in islice(found_series, _MOST_SERIES):
-            if _is_far(whole, tensor, noise, parts[0], expected.reach):
-                continue
+        near = (
+            each for each in found_series if not _is_far(each[1], tensor, noise, each[0][0], expected.reach)
+        )
+        for parts, whole in islice(near, _MOST_SERIES):
             if any(not is_same_turn(call, self.flow.calls[part.call]) for part in parts):
                 continue
             found = self.compare_tensor(whole, parts, expected)

@@ -64,4 +64,9 @@ def _is_smaller(value: Value, whole: Value) -> bool:
 
 def _is_same(run: ReferenceRun, value: Value, block: Expected) -> bool:
     kept = run.matching.kept.tensors[value.number].to(block.tensor.device).reshape(block.tensor.shape)
+    if (
+        value.eps
+        and float((kept.to(block.tensor.dtype) - block.tensor).norm()) > float(block.tensor.norm()) / 2
+    ):
+        return False  # of many it shows at once
     return close_to(block, kept, value.eps, value.tiny).within
