@@ -128,8 +128,8 @@ def _run_with(
     launch: Launch, place: torch.Tensor, value: torch.Tensor, result: torch.Tensor
 ) -> torch.Tensor | None:
     """The operator's result with another value in a place of its memory."""
-    storage = place.untyped_storage()
-    copy: Any = storage.clone()
+    storage: Any = place.untyped_storage()
+    copy = storage.clone()
     alias_of(place, copy).copy_(value)
     key = BUS.storages.of(place).id
 
