@@ -18,7 +18,7 @@ def right_in_first_steps(run: ReferenceRun) -> set[int]:
 
 def _steps(run: ReferenceRun) -> set[int]:
     """Of each series, up to the first step that differs."""
-    found = set[int]()
+    found, wrong = set[int](), set[int]()
     for number, expected in run.unmatched.items():
         operator = run.flow.calls[run.flow.values[number].call].operator
         for parts, cut in run.matching.series.parts_of(operator, expected.tensor, run.matching.claimed):
@@ -27,9 +27,12 @@ def _steps(run: ReferenceRun) -> set[int]:
             for i, part in enumerate(parts):
                 block = replace(expected, tensor=blocks[i], replicas=[each[i] for each in shaken])
                 if not _is_same(run, part, block):
+                    wrong.update(
+                        [part.number] if i else []
+                    )  # it may look like the first step of another series
                     break
                 found.add(part.number)
-    return found
+    return found - wrong
 
 
 def _prompts(run: ReferenceRun) -> set[int]:
