@@ -23,6 +23,16 @@ class Limits:
     gain: float
 
 
+@dataclass(frozen=True, slots=True)
+class Roundings:
+    """Of the other program's value, and of what it was computed from."""
+
+    eps: float
+    coarse: float
+    reach: float
+    tiny: float
+
+
 _LIMITS = {True: Limits(12.0, 3.0, 4.0), False: Limits(64.0, 16.0, 32.0)}
 
 
@@ -70,11 +80,13 @@ def closeness(
     eps: float,
     reach: float = 0.0,
     tiny: float = 0.0,
+    coarse: float = 0.0,
 ) -> Closeness:
     """Of another program's value to the reference's on the same inputs.
 
     The replicas are the reference's value with inputs that were perturbed by one rounding; eps is one
-    rounding of the other's dtype, tiny its smallest number, and reach how many numbers went into one element.
+    rounding of the other's dtype, tiny its smallest number, reach how many numbers went into one element, and
+    coarse one rounding of the inputs: float32 that is computed from bfloat16 has the noise of bfloat16.
     """
     is_discrete = not (value.is_floating_point() or value.is_complex())
     if is_discrete or not (other.is_floating_point() or other.is_complex()):
@@ -91,39 +103,42 @@ def closeness(
         r, b, shaken = r[is_finite], b[is_finite], [each[is_finite] for each in shaken]
     if not r.numel():
         return Closeness(0.0, "element", 0.0, 0.0, 0.0, 0, 0)
-    return _numbers(b, r, shaken, eps, reach, tiny)
+    return _numbers(b, r, shaken, Roundings(eps, max(eps, coarse), reach, tiny))
 
 
 def _numbers(
-    b: torch.Tensor, r: torch.Tensor, shaken: Sequence[torch.Tensor], eps: float, reach: float, tiny: float
+    b: torch.Tensor, r: torch.Tensor, shaken: Sequence[torch.Tensor], roundings: Roundings
 ) -> Closeness:
-    limits = _LIMITS[eps > _HALF]
+    limits, own_limits = _LIMITS[roundings.coarse > _HALF], _LIMITS[roundings.eps > _HALF]
     difference, size = (b - r).abs(), r.abs()
-    own = 0.5 * eps * (1 + math.sqrt(reach) / 8)
+    own, tiny = 0.5 * roundings.eps * (1 + math.sqrt(roundings.reach) / 8), roundings.tiny
     sigma = rounding = own * size + tiny
     for each in shaken:
         sigma = torch.maximum(sigma, (each - r).abs())
     # Where chance left an element untouched, its neighbours tell how far it may move.
     typical = 0.5 * min(float(sigma.median()), float(sigma.mean()))
     ratio = float((sigma / size.clamp_min(_TINY)).median())
-    allowed = torch.maximum(sigma, ratio * size).clamp_min(max(typical, _TINY))
-    element = float((difference / allowed).max()) / limits.element
+    allowed = limits.element * torch.maximum(sigma, ratio * size).clamp_min(max(typical, _TINY))
+    allowed = torch.maximum(allowed, own_limits.element * rounding)
+    element = float((difference / allowed).max())
     rms_b, rms_sigma, rms_r = _rms(difference), _rms(sigma), _rms(r)
-    rms = rms_b / max(limits.rms * rms_sigma, _TINY) if rms_b else 0.0
+    most = max(limits.rms * rms_sigma, own_limits.rms * _rms(rounding), _TINY)
+    rms = rms_b / most if rms_b else 0.0
     power = float((r * r).sum())
     gain = 0.0
     if power:
         shakes = [abs(float(((each - r) * r).sum())) / power for each in shaken]
-        moved = abs(float(((b - r) * r).sum())) / power / limits.gain
+        moved = abs(float(((b - r) * r).sum())) / power
+        most = limits.gain * max([_TINY, *shakes])
         chance = (
             3 * float((rounding * r).square().sum().sqrt()) / power
         )  # of a rounding of each element by itself
-        gain = moved / max([chance, *shakes, _TINY])
+        gain = moved / max(most, own_limits.gain * chance)
         if gain > 1:  # equal elements are rounded alike
             values, counts = torch.unique(r, return_counts=True)
             alike = counts * values * (own * values.abs() + tiny)
             chance = 3 * float(alike.square().sum().sqrt()) / power
-            gain = moved / max([chance, *shakes, _TINY])
+            gain = moved / max(most, own_limits.gain * chance)
     excess, what = max((element, "element"), (rms, "rms"), (gain, "gain"))
     return Closeness(
         excess, what, float(difference.max()), rms_b / rms_r if rms_r else math.inf if rms_b else 0.0,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 
@@ -12,10 +14,11 @@ from .closeness import Closeness, closeness
 from .flow.calls_and_values import LEAF, Call, Flow, Value, is_same_turn, nearest
 from .flow.kept_values import KeptValues, Sketch, sketch_of
 from .layouts import Layout, Layouts
+from .rows_of_scores import MASKED
 from .series import SeriesIndex
 
 _MOST_TRIED = 24
-_MASKED = -1e4  # scores of what is not to be attended to
+_MOST_SERIES = 96
 _FEW = 16  # elements: so few say little about which value it is
 _DRAWS = {
     "bernoulli": "mask", "native_dropout": "mask", "uniform": "uniform", "rand": "uniform",
@@ -26,11 +29,12 @@ _DRAWS = {
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A value of the reference that was not found in the other program."""
+    """A value of the reference, and how far rounding moves it."""
 
     tensor: torch.Tensor
-    replicas: list[torch.Tensor]
-    reach: float
+    replicas: Sequence[torch.Tensor]
+    reach: float  # how many numbers went into one element
+    coarse: float  # one rounding of its inputs
 
 
 class Matching:
@@ -39,6 +43,7 @@ class Matching:
     def __init__(self, flow: Flow, kept: KeptValues) -> None:
         self.flow, self.kept = flow, kept
         self.claimed: set[int] = set()
+        self.in_part: set[int] = set()  # scores of which the other program has a part: those in a window
         self._by_size: dict[int, list[Value]] = defaultdict(list)
         for value in flow.values:
             self._by_size[value.numel].append(value)
@@ -111,20 +116,22 @@ class Matching:
     # -- values ------------------------------------------------------------------------------------------
 
     def find(
-        self, call: Call, reads: Iterable[int], tensor: torch.Tensor, replicas: Sequence[torch.Tensor],
-        noise: float, reach: float,
-    ) -> tuple[Value, Closeness] | None:  # fmt: skip
-        """The first that is as close as rounding explains, those in the same place of the flow first."""
+        self, call: Call, reads: Iterable[int], expected: Expected, noise: float, *, is_direct: bool = True
+    ) -> tuple[Value, Closeness] | None:
+        """The first that is as close as rounding explains, those in the same place of the flow first.
+
+        `is_direct`: the call itself reads what these values stand for, and not something computed from it.
+        """
         inputs = {n for number in reads for n in self._origins[number]}
-        candidates = self._candidates(call, inputs, tensor, noise)
-        if self._has_twin(call, inputs, tensor.numel()):
+        candidates = self._candidates(call, inputs, expected.tensor, noise)
+        if is_direct and self._has_twin(call, inputs, expected.tensor.numel()):
             candidates = [(v, shared) for v, shared in candidates if self._is_twin(call, v, shared)]
         for value, shared in candidates:
-            found = self.compare(value, tensor, replicas, reach, call.digits)
+            found = self.compare(value, expected, call.digits)
             if found.within and (shared or self._is_near(call, value, inputs)):
                 self.claim(value)
                 return value, found
-        return self._find_series(call, inputs, tensor, replicas, noise, reach)
+        return self._find_series(call, inputs, expected, noise)
 
     def twin(self, call: Call, reads: Iterable[int], numel: int, argument: str) -> Value | None:
         """What the same operator made of the same inputs, and nothing stands for."""
@@ -141,21 +148,29 @@ class Matching:
         self._last = max(self._last, value.call)
 
     def _find_series(
-        self, call: Call, inputs: set[int], tensor: torch.Tensor, replicas: Sequence[torch.Tensor],
-        noise: float, reach: float,
-    ) -> tuple[Value, Closeness] | None:  # fmt: skip
+        self, call: Call, inputs: set[int], expected: Expected, noise: float
+    ) -> tuple[Value, Closeness] | None:
         """What the other program makes step by step."""
-        sketch = sketch_of(tensor)
-        for parts, whole in self.series.fitting(tensor):
-            if parts[0].eps and not is_as_large(sketch_of(whole), sketch, parts[0], noise):
-                continue
+        tensor, sketch = expected.tensor, sketch_of(expected.tensor)
+
+        def may_be(part: Value, rms: float) -> bool:
+            return not part.eps or is_as_large(Sketch(rms, False), sketch, part, noise)
+
+        found_series = self.series.fitting(call.operator, tensor, self._order, may_be)
+        near = (
+            each for each in found_series if not _is_far(each[1], tensor, noise, each[0][0], expected.reach)
+        )
+        for parts, whole in islice(near, _MOST_SERIES):
             if any(not is_same_turn(call, self.flow.calls[part.call]) for part in parts):
                 continue
-            eps = max(max(self.flow.calls[part.call].eps, part.eps) for part in parts)
-            found = closeness(whole, tensor, replicas, eps, reach, parts[0].tiny)
+            found = self.compare_tensor(whole, parts, expected)
             if found.within and any(self._is_near(call, part, inputs) for part in parts):
                 return self._add_series(parts, whole), found
         return None
+
+    def _order(self, value: Value) -> tuple[bool, int]:
+        """What nothing stands for first, and then what was made near the last match."""
+        return value.number in self.claimed, abs(value.call - self._last)
 
     def _add_series(self, parts: list[Value], whole: torch.Tensor) -> Value:
         value = self.flow.add_series(parts, whole)
@@ -163,26 +178,28 @@ class Matching:
         self._origins.append(self._origins_of(value))
         self.eps.append(max(self.eps[part.number] for part in parts))
         self.claimed.update((value.number, *(part.number for part in parts)))
+        rest = value.numel - sum(part.numel for part in parts)
+        is_masked = int(((whole <= MASKED) | (whole == 0)).sum()) >= rest
+        if rest and not is_masked and parts[-1].shape[-1] < value.shape[-1]:
+            self.in_part.update(part.number for part in parts)
         return value
 
-    def compare(
-        self,
-        value: Value,
-        tensor: torch.Tensor,
-        replicas: Sequence[torch.Tensor],
-        reach: float,
-        digits: float = 0.0,
-    ) -> Closeness:
+    def compare(self, value: Value, expected: Expected, digits: float = 0.0) -> Closeness:
         """`digits`: one rounding that a library may do inside the reference's own call."""
         eps = max(self.flow.calls[value.call].eps if value.call != LEAF else value.eps, value.eps, digits)
-        kept = self.kept.tensors[value.number].to(tensor.device)
-        best = closeness(kept, tensor, replicas, eps, reach, value.tiny)
-        for layout in () if best.within else self.layouts.between(value.shape, tuple(tensor.shape)):
-            laid_out = layout.of(kept).reshape(tensor.shape)
-            found = closeness(laid_out, tensor, replicas, eps, reach, value.tiny)
+        shape = expected.tensor.shape
+        kept = self.kept.tensors[value.number].to(expected.tensor.device)
+        best = close_to(expected, kept, eps, value.tiny)
+        for layout in () if best.within else self.layouts.between(value.shape, tuple(shape)):
+            found = close_to(expected, layout.of(kept).reshape(shape), eps, value.tiny)
             if found.excess < best.excess:
                 best = replace(found, layout=layout)
         return best
+
+    def compare_tensor(self, whole: torch.Tensor, parts: list[Value], expected: Expected) -> Closeness:
+        """What was put together of parts."""
+        eps = max(max(self.flow.calls[part.call].eps, part.eps) for part in parts)
+        return close_to(expected, whole, eps, parts[0].tiny)
 
     def laid_out(self, value: Value, layout: Layout | None) -> torch.Tensor:
         kept = self.kept.tensors[value.number]
@@ -192,13 +209,13 @@ class Matching:
         """But for elements that are a mask's in both, of which a softmax makes zeros."""
         kept, tensor = self.kept.tensors[value.number].to(expected.tensor.device), expected.tensor
         if value.eps and tensor.is_floating_point():
-            masked = (tensor <= _MASKED) & (kept.reshape(tensor.shape) <= _MASKED)
+            masked = (tensor <= MASKED) & (kept.reshape(tensor.shape) <= MASKED)
             if masked.any():
                 other = kept.reshape(tensor.shape).masked_fill(masked, 0.0)
-                own = tensor.masked_fill(masked, 0.0)
                 replicas = [each.masked_fill(masked, 0.0) for each in expected.replicas]
-                return closeness(other, own, replicas, value.eps, expected.reach, value.tiny)
-        return self.compare(value, tensor, expected.replicas, expected.reach)
+                own = replace(expected, tensor=tensor.masked_fill(masked, 0.0), replicas=replicas)
+                return close_to(own, other, value.eps, value.tiny)
+        return self.compare(value, expected)
 
     def _candidates(
         self, call: Call, inputs: set[int], tensor: torch.Tensor, noise: float
@@ -260,6 +277,22 @@ class Matching:
         """A few numbers, or one number many times, are found everywhere."""
         kept = self.kept.tensors[number]
         return kept.numel() >= _FEW and bool((kept != kept.reshape(-1)[0]).any())
+
+
+def _is_far(whole: torch.Tensor, tensor: torch.Tensor, noise: float, part: Value, reach: float) -> bool:
+    """Much further than rounding moves it, all together: most series are, and need no closer look."""
+    if not part.eps:
+        return False
+    size = float(tensor.norm())
+    apart = float((whole.to(tensor.device, tensor.dtype) - tensor).norm())
+    allowed = 64 * (noise + part.eps * (1 + math.sqrt(reach))) * size + 64 * part.tiny * math.sqrt(
+        tensor.numel()
+    )
+    return math.isfinite(apart) and math.isfinite(size) and apart > allowed
+
+
+def close_to(expected: Expected, other: torch.Tensor, eps: float, tiny: float) -> Closeness:
+    return closeness(other, expected.tensor, expected.replicas, eps, expected.reach, tiny, expected.coarse)
 
 
 def is_as_large(other: Sketch, sketch: Sketch, value: Value, noise: float) -> bool:

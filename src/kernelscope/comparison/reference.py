@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 from kernelscope.probes.listener import Listener
 
+from .absorbed import Lost, effect_of
 from .closeness import Closeness, noise_of
 from .flow.calls_and_values import Call, Flow, Read, Value, alias_of, memory_of, nearest, read_tensors
 from .flow.kept_values import sketch_of
@@ -43,12 +45,15 @@ class ReferenceRun(Listener):
         self.matched: dict[int, int] = {}  # by number of the value: of the other program's
         self.close: dict[int, Closeness] = {}
         self.unmatched: dict[int, Expected] = {}  # by number of the value
+        self.absorbed: dict[int, list[int]] = {}  # unmatched, and the other's in its place, by numbers
+        self.harmless = set[tuple[int, int]]()  # unmatched values, and calls for which the difference is none
         self.rounded: list[tuple[Call, Value]] = []  # whole numbers that the other's dtype does not hold
         self.amplified: list[Amplified] = []
         self.failures: list[str] = []
         self.draws_not_found: list[Call] = []
         self._noise: dict[int, float] = {}  # by number of the value
         self._eps: dict[int, float] = {}
+        self._places: dict[int, torch.Tensor] = {}  # of unmatched values, by number: where they were made
 
     @property
     def wants_values(self) -> bool:
@@ -87,7 +92,10 @@ class ReferenceRun(Listener):
                 for name, tensor in written:
                     value = self.flow.add_value(call, name, tensor)
                     reach = size / max(tensor.numel(), 1)
-                    if not self._judge(call, value, alias_of(tensor), reach) and may_run_again(launch):
+                    before = self._lost_input(launch, call, tensor)
+                    if self._judge(call, value, alias_of(tensor), reach):
+                        self._note_absorbed(launch, call, value, tensor, before)
+                    elif may_run_again(launch):
                         self._judge_again(launch, call, value, tensor)
 
     # -- values ------------------------------------------------------------------------------------------
@@ -116,15 +124,18 @@ class ReferenceRun(Listener):
         self._note_gain(call, value, noise)
         inputs = [self.matched[number] for number in nearest(self.flow, call.reads, self.matched)]
         reach = reach if reach > 1 else 0.0
-        found = self.matching.find(call, inputs, tensor, replicas, noise, reach)
+        expected = Expected(tensor, replicas, reach, self._coarsest(call.reads))
+        is_direct = all(number in self.matched for number in call.reads)
+        found = self.matching.find(call, inputs, expected, noise, is_direct=is_direct)
         if found is None and (source := self._plain_source(call, value, tensor, inputs)) is not None:
             self._take_place(value, source)
             return True
         if found is None:
-            self.unmatched[value.number] = Expected(
-                tensor.clone(), [each.clone() for each in replicas], reach
+            self.unmatched[value.number] = replace(
+                expected, tensor=tensor.clone(), replicas=[each.clone() for each in replicas]
             )
             self._keep(value, tensor, self._coarsest(call.reads))
+            self._places[value.number] = tensor
             self._judge_whole(call, tensor)
             return False
         other, self.close[value.number] = found
@@ -167,13 +178,33 @@ class ReferenceRun(Listener):
             self.matched[value.number] = other.number
         else:
             replicas = [*expected.replicas, *with_inner_rounding(launch, tensor)]
-            found = self.matching.compare(other, expected.tensor, replicas, expected.reach, call.digits)
+            found = self.matching.compare(other, replace(expected, replicas=replicas), call.digits)
             if not found.within:
                 return
             self.close[value.number] = found
             self._follow(value, other, alias_of(tensor), found.layout)
         self.matching.claim(other)
         del self.unmatched[value.number]
+
+    def _lost_input(self, launch: Launch, call: Call, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The result as the reference has it, if one of its inputs, and only one, was not found."""
+        lost = [number for number in call.reads if number in self.unmatched]
+        is_one = len(lost) == 1 and lost[0] in self._places and may_run_again(launch)
+        return tensor.clone() if is_one and tensor.is_floating_point() else None
+
+    def _note_absorbed(
+        self, launch: Launch, call: Call, value: Value, tensor: torch.Tensor, before: torch.Tensor | None
+    ) -> None:
+        if before is None or value.number not in self.close or self.close[value.number].layout is not None:
+            return
+        number = next(number for number in call.reads if number in self.unmatched)
+        lost = Lost(number, self._places[number], self.unmatched[number])
+        other = self.matching.flow.values[self.matched[value.number]]
+        effect = effect_of(self.matching, launch, call, lost, before, tensor, other)
+        if effect.wrong:
+            self.absorbed[number] = effect.wrong
+        if effect.is_harmless:
+            self.harmless.add((number, call.index))
 
     def _judge_whole(self, call: Call, part: torch.Tensor) -> None:
         """What was written part by part may be in the other program as a whole."""
@@ -183,7 +214,8 @@ class ReferenceRun(Listener):
         whole = memory_of(part)
         inputs = [self.matched[number] for number in nearest(self.flow, parts, self.matched)]
         replicas = self.replicas.of(whole)
-        found = self.matching.find(call, inputs, whole, replicas, noise_of(whole, replicas), 0.0)
+        expected = Expected(whole, replicas, 0.0, self._coarsest(parts))
+        found = self.matching.find(call, inputs, expected, noise_of(whole, replicas))
         if found is not None:
             value = self.flow.add_whole(call, whole)
             other, self.close[value.number] = found
@@ -211,7 +243,7 @@ class ReferenceRun(Listener):
         self._eps[value.number] = eps
         self._noise[value.number] = noise_of(tensor, self.replicas.of(tensor))
 
-    def _coarsest(self, reads: tuple[int, ...]) -> float:
+    def _coarsest(self, reads: Iterable[int]) -> float:
         return max((self._eps.get(number, 0.0) for number in reads), default=0.0)
 
     def _note_gain(self, call: Call, value: Value, noise: float) -> None:

@@ -11,6 +11,8 @@ from kernelscope.events import Frame
 from kernelscope.text.amounts import counted
 from kernelscope.text.frames import frame_form
 
+_ENOUGH = 0.5  # of the values of one of the programs
+
 
 @dataclass(frozen=True, slots=True)
 class ComparedCall:
@@ -99,6 +101,7 @@ class ComparisonResult:
     amplifiers: list[Amplifier] = field(default_factory=list)
     calls: dict[str, int] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)  # of the values of each program: those compared
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failed: str = ""
@@ -118,6 +121,8 @@ class ComparisonResult:
                 return f"the {name} made no call of torch, so there is nothing to compare"
         if not self.values.get("matched"):
             return "no value of the one program was found in the other"
+        if self.shares and max(self.shares.values()) < _ENOUGH:
+            return f"{self._shares_text()}; that differs by rounding only, but is too little to judge"
         return ""
 
     @property
@@ -135,9 +140,16 @@ class ComparisonResult:
             "amplifiers": [each.to_dict() for each in self.amplifiers],
             "calls": self.calls,
             "values": self.values,
+            "shares": self.shares,
             "failures": self.failures,
             "notes": self.notes,
         }
+
+    def _shares_text(self) -> str:
+        ours, theirs = (f"{self.shares[which]:.0%}" for which in ("reference", "other"))
+        return (
+            f"{ours} of what the reference computed was compared, and {theirs} of what the other program did"
+        )
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2)
@@ -162,8 +174,8 @@ class ComparisonResult:
         elif self.problem:
             lines = [f"inconclusive: {self.problem}"]
         else:
-            few = self.values and 2 * self.values["matched"] < self.values["reference"]
-            rest = " of the values that both have: less than half, and the others were not compared"
+            few = self.shares and min(self.shares.values()) < _ENOUGH
+            rest = " of the values that both have; most of one program's were not compared"
             lines = ["rounding: it explains every difference" + (rest if few else "")]
         lines += [f"  setting    {each}" for each in self.fewer_digits]
         lines += [f"  amplifier  {_amplifier_text(each)}" for each in self.amplifiers[:most]]
@@ -172,6 +184,8 @@ class ComparisonResult:
                 f"{self.values['matched']} of {self.values['reference']} values of the reference were found "
                 f"in the other program, which made {counted(self.calls['other'], 'call')}."
             )
+        if self.shares and not self.problem:
+            lines.append(f"{self._shares_text()}.")
         return [*lines, *self.failures[:4], *self.notes]
 
 

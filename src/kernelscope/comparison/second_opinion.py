@@ -31,7 +31,7 @@ def is_unwritten(launch: Launch, tensor: torch.Tensor, device: str) -> bool:
 
     def again() -> Any:
         args, kwargs = tree_map(lambda part: _on(part, device), (launch.args, launch.kwargs))
-        return _same_result(launch, tensor, launch.func(*args, **kwargs))
+        return same_result(launch, tensor, launch.func(*args, **kwargs))
 
     try:
         value = again()
@@ -51,7 +51,7 @@ def with_inner_rounding(launch: Launch, tensor: torch.Tensor) -> list[torch.Tens
     try:
         for _ in range(COUNT):
             with _Rounding(generator):
-                result = _same_result(launch, tensor, steps(*args, **kwargs))
+                result = same_result(launch, tensor, steps(*args, **kwargs))
             if result is None or result.shape != tensor.shape:
                 return []
             found.append(result)
@@ -75,7 +75,7 @@ class _Rounding(ThreadMode):  # type: ignore[no-untyped-call]
         return made * (1 + _EPS * (noise.to(made.device) - 0.5))
 
 
-def _same_result(launch: Launch, tensor: torch.Tensor, result: Any) -> torch.Tensor | None:
+def same_result(launch: Launch, tensor: torch.Tensor, result: Any) -> torch.Tensor | None:
     made = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
     found = [again for own, again in zip(launch.returned, made, strict=True) if own is tensor]
     return found[0] if found else None

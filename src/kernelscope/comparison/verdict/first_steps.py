@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from operator import le
 
-import torch
-
-from kernelscope.comparison.closeness import closeness
 from kernelscope.comparison.flow.calls_and_values import LEAF, Value
+from kernelscope.comparison.matching import Expected, close_to
 from kernelscope.comparison.reference import ReferenceRun
 
 
@@ -19,17 +18,21 @@ def right_in_first_steps(run: ReferenceRun) -> set[int]:
 
 def _steps(run: ReferenceRun) -> set[int]:
     """Of each series, up to the first step that differs."""
-    found = set[int]()
+    found, wrong = set[int](), set[int]()
     for number, expected in run.unmatched.items():
         operator = run.flow.calls[run.flow.values[number].call].operator
-        for parts, cut in run.matching.series.parts_of(operator, expected.tensor):
+        for parts, cut in run.matching.series.parts_of(operator, expected.tensor, run.matching.claimed):
             blocks = cut(expected.tensor.contiguous())
             shaken = [cut(each.contiguous()) for each in expected.replicas]
             for i, part in enumerate(parts):
-                if not _is_same(run, part, blocks[i], [each[i] for each in shaken], expected.reach):
+                block = replace(expected, tensor=blocks[i], replicas=[each[i] for each in shaken])
+                if not _is_same(run, part, block):
+                    wrong.update(
+                        [part.number] if i else []
+                    )  # it may look like the first step of another series
                     break
                 found.add(part.number)
-    return found
+    return found - wrong
 
 
 def _prompts(run: ReferenceRun) -> set[int]:
@@ -43,13 +46,15 @@ def _prompts(run: ReferenceRun) -> set[int]:
     for number, expected in run.unmatched.items():
         whole = run.flow.values[number]
         operator = run.flow.calls[whole.call].operator
-        series = matching.series.parts_of(operator, expected.tensor) if new[operator] else ()
+        series = (
+            matching.series.parts_of(operator, expected.tensor, matching.claimed) if new[operator] else ()
+        )
         in_steps = {part.number for parts, _ in series for part in parts}
         for value in new[operator]:
             if _is_smaller(value, whole) and value.number not in in_steps:
                 rows = tuple(slice(length) for length in value.shape)
                 shaken = [each[rows] for each in expected.replicas]
-                if _is_same(run, value, expected.tensor[rows], shaken, expected.reach):
+                if _is_same(run, value, replace(expected, tensor=expected.tensor[rows], replicas=shaken)):
                     found.add(value.number)
     return found
 
@@ -60,8 +65,11 @@ def _is_smaller(value: Value, whole: Value) -> bool:
     return value.shape != whole.shape and all(map(le, value.shape, whole.shape))
 
 
-def _is_same(
-    run: ReferenceRun, value: Value, block: torch.Tensor, shaken: list[torch.Tensor], reach: float
-) -> bool:
-    kept = run.matching.kept.tensors[value.number].to(block.device).reshape(block.shape)
-    return closeness(kept, block, shaken, value.eps, reach, value.tiny).within
+def _is_same(run: ReferenceRun, value: Value, block: Expected) -> bool:
+    kept = run.matching.kept.tensors[value.number].to(block.tensor.device).reshape(block.tensor.shape)
+    if (
+        value.eps
+        and float((kept.to(block.tensor.dtype) - block.tensor).norm()) > float(block.tensor.norm()) / 2
+    ):
+        return False  # of many it shows at once
+    return close_to(block, kept, value.eps, value.tiny).within

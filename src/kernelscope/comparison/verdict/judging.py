@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from kernelscope.comparison.absorbed import MARGIN
 from kernelscope.comparison.flow.calls_and_values import LEAF, SERIES, Call, Flow, Value
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.comparison.result import Amplifier, ComparisonResult, Difference
@@ -14,7 +15,8 @@ from .first_steps import right_in_first_steps
 from .last_steps import LastSteps
 from .library_settings import fewer_digits
 from .parts_and_wholes import differing_together, same_together
-from .twins import MARGIN, Twins, tainted, with_doubtful
+from .shares import compared_shares
+from .twins import Twins, tainted, with_doubtful
 
 _GAIN = 8.0
 _MOST_AMPLIFIERS = 10
@@ -34,6 +36,8 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     ours_together, theirs_together = differing_together(run, here, there)
     last = LastSteps(run, twins, here, there)
     ours, theirs = ours | ours_together, theirs | theirs_together | last.added
+    ours |= run.absorbed.keys()
+    theirs |= {number for found in run.absorbed.values() for number in found}
     theirs = {number for number in theirs if not _is_explained(run, other.values[number])}
     wrong = with_doubtful(other, set(twins.close) | there.leading_to(theirs), twins.doubtful)
     bad = tainted(other, wrong, set(run.matching.claimed))
@@ -41,7 +45,8 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     lost = here.leading_to(ours) | {a for a, b in twins.pairs.items() if b in twins.close}
     found = [_rounded(run, call, value) for call, value in run.rounded]
     explained = Explained(run, twins, lost, here, there)
-    found += [explained.of(call) for call in first]
+    begun = {(source := _source_of_part(run, each)).index: source for each in first}
+    found += [explained.of(call) for call in begun.values()]
     found += [_stopped(run, *each) for each in last.missing] if not first else []
     found.sort(key=lambda each: each.call.index)
     return ComparisonResult(
@@ -52,8 +57,16 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
             "reference": len(run.flow.values), "other": len(other.values), "matched": len(run.matched),
             "differing": len(bad),
         },
-        failures=[*failures, *run.failures],
+        shares=compared_shares(run), failures=[*failures, *run.failures],
     )  # fmt: skip
+
+
+def _source_of_part(run: ReferenceRun, call: Call) -> Call:
+    """Where what it reads is right, but only a part of what the reference has: the call that began it."""
+    other, found = run.matching.flow, call
+    while part := next((n for n in found.reads if n in run.matching.in_part), None):
+        found = other.calls[other.values[part].call]
+    return found
 
 
 def _count(flow: Flow) -> int:
@@ -86,7 +99,7 @@ def _is_explained(run: ReferenceRun, value: Value) -> bool:
     for number, expected in run.unmatched.items():
         ours = run.flow.values[number]
         if ours.numel == value.numel and bool(ours.eps) == bool(value.eps):
-            found = run.matching.compare(value, expected.tensor, expected.replicas, expected.reach)
+            found = run.matching.compare(value, expected)
             if found.excess <= MARGIN:
                 return True
     return False

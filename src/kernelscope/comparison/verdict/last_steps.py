@@ -6,11 +6,12 @@ from collections.abc import Container
 
 import torch
 
+from kernelscope.comparison.absorbed import MARGIN
 from kernelscope.comparison.flow.calls_and_values import LEAF, Flow
 from kernelscope.comparison.reference import ReferenceRun
 
 from .blame import Unmatched
-from .twins import MARGIN, Twins
+from .twins import Twins
 
 _Pair = tuple[int, int]  # of the reference, and of the other
 
@@ -74,7 +75,7 @@ class LastSteps:
             return False
         if expected.tensor.numel() != value.numel:
             return True  # a part of it
-        found = self._run.matching.compare(value, expected.tensor, expected.replicas, expected.reach)
+        found = self._run.matching.compare(value, expected)
         return found.excess > MARGIN
 
 

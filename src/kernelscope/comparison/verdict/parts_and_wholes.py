@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from kernelscope.comparison.closeness import Closeness, closeness
+from kernelscope.comparison.absorbed import MARGIN
+from kernelscope.comparison.closeness import Closeness
 from kernelscope.comparison.flow.calls_and_values import LEAF, Flow, Value
 from kernelscope.comparison.flow.lines import of_one_line
-from kernelscope.comparison.matching import Expected
+from kernelscope.comparison.matching import Expected, close_to
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.comparison.replicas import COUNT
 
 from .blame import Unmatched
-from .twins import MARGIN
 
 _Pair = tuple[list[Value], list[Value]]  # of the reference, and of the other: one of them is one value
 
@@ -96,7 +96,8 @@ def _compared(run: ReferenceRun, ours: list[Value], theirs: list[Value]) -> Clos
     kept, calls = run.matching.kept.tensors, run.matching.flow.calls
     other = torch.cat([kept[value.number].flatten() for value in theirs]).to(tensor.device)
     eps = max(max(value.eps, calls[value.call].eps) for value in theirs)
-    return closeness(other, tensor, replicas, eps, max(each.reach for each in known), theirs[0].tiny)
+    reach, coarse = max(each.reach for each in known), max(each.coarse for each in known)
+    return close_to(Expected(tensor, replicas, reach, coarse), other, eps, theirs[0].tiny)
 
 
 def _expected(run: ReferenceRun, value: Value) -> Expected | None:
@@ -107,4 +108,4 @@ def _expected(run: ReferenceRun, value: Value) -> Expected | None:
     if other is None or (close is not None and close.layout is not None):
         return None
     tensor = run.matching.kept.tensors[other]
-    return Expected(tensor, [tensor] * COUNT, 0.0)
+    return Expected(tensor, [tensor] * COUNT, 0.0, 0.0)

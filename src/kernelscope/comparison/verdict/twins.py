@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from kernelscope.comparison.absorbed import MARGIN
 from kernelscope.comparison.closeness import Closeness
 from kernelscope.comparison.flow.calls_and_values import LEAF, Call, Flow
 from kernelscope.comparison.reference import ReferenceRun
-
-MARGIN = 2.0  # times what rounding explains: it was measured a few times only
 
 
 class Twins:
@@ -32,6 +31,24 @@ class Twins:
                 self._same_inputs(call)
             for call in reversed(run.flow.calls):
                 self._same_result(call)
+        self._forgive_harmless()
+
+    def _forgive_harmless(self) -> None:
+        """What differs, but not for the calls that read it: they compute the same in another way."""
+        run, forgiven = self._run, set[int]()
+        for value in reversed(run.flow.values):
+            theirs = self.pairs.get(value.number)
+            if (
+                theirs in self.close
+                and value.readers
+                and all(
+                    (value.number, reader) in run.harmless
+                    or forgiven.issuperset(run.flow.calls[reader].writes)
+                    for reader in value.readers
+                )
+            ):
+                forgiven.add(value.number)
+                del self.close[theirs]
 
     def twin_of(self, call: Call) -> Call | None:
         """The other program's call in the place of this one of the reference."""
