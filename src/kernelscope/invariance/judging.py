@@ -218,8 +218,8 @@ class Judge:
             self._note(maker, self._outcome("unfollowed", launch, made, found, reason=reason))
             return given | {maker: self._mark(launch, maker, made, "unfollowed")}
         else:
-            joined = tuple(dict.fromkeys(m.name for m in given.values() if m.kind == "unfollowed"))
-            outcome = self._outcome("variant", launch, made, found, joined=joined)
+            lost = [m for m in given.values() if m.kind == "unfollowed" and not m.counts]  # an order is exact
+            outcome = self._outcome("variant", launch, made, found, joined=tuple({m.name: 0 for m in lost}))
             if is_unknown_order:  # so how much its rows differ is not known either
                 outcome = replace(outcome, argument="", difference=replace(found, factor=None))
             if not found.is_gross and match.order.whole != match.order.part:
