@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import kernelscope
-from kernelscope.probes.eager import unseen_operators
 from kernelscope.probes.eager.unseen_operators import LIBRARY
 
 
@@ -164,22 +166,27 @@ def test_each_recording_has_the_operators_of_its_own_time() -> None:
     assert "aten::sin" not in inner.findings[0].message
 
 
-def test_without_a_compiler_threads_that_ran_before_are_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Missing:
-        loaded = None
+WITHOUT_A_COMPILER = """
+import threading, torch, kernelscope
 
-        def get(self) -> None:
-            return None
+go = threading.Event()
+early = threading.Thread(target=lambda: go.wait(60) and torch.ones(3).sin(), name="early")
+early.start()
+with kernelscope.record(ops="all") as run:
+    go.set()
+    early.join()
+with kernelscope.record(ops="all") as alone:
+    torch.ones(3).sin()
+print([finding.message for finding in run.findings], [finding.message for finding in alone.findings])
+"""
 
-        def unavailable(self) -> str:
-            return "there is no C++ compiler"
 
-    monkeypatch.setattr(unseen_operators, "LIBRARY", Missing())
-    early = Early(lambda: torch.ones(3).sin())
-    with kernelscope.record(ops="all") as run:
-        early.works()
-    (finding,) = run.findings
-    assert "(early) are not recorded, and could not be counted: there is no C++ compiler" in finding.message
-    with kernelscope.record(ops="all") as alone:
-        torch.ones(3).sin()
-    assert not alone.findings
+def test_without_a_compiler_threads_that_ran_before_are_a_finding(tmp_path: Path) -> None:
+    environ = {"PATH": "/nonexistent", "CXX": "/nonexistent/g++", "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_A_COMPILER], capture_output=True, text=True, env=os.environ | environ
+    )
+    assert done.returncode == 0, done.stderr
+    found = done.stdout.strip()
+    assert "(early) are not recorded, and could not be counted: there is no C++ compiler" in found
+    assert found.endswith(" []"), found
