@@ -31,6 +31,7 @@ _COARSE, _FINE = (
 )  # a rounding of the other program, and of the reference: half precision, and float32
 _BETTER = 0.8  # of what the reference's own input leaves unexplained
 _FAR = 8.0  # times what is left: no rounding
+_QUITE = 16.0  # roundings of an element
 _SAME = 256  # roundings of the reference
 
 
@@ -71,6 +72,10 @@ def effect_of(
     own = _wide(before)
     left, size = _rms(wanted - own), _rms(own)
     for whole, wrong in _wholes(matching, read, lost.expected):
+        unread = _only_unread(matching, read, lost.expected, whole)
+        again = None if unread is None else _run_with(launch, lost.place, unread, result)
+        if again is not None and _rms(_wide(again) - own) <= _SAME * eps * size:
+            return Effect([], is_harmless=True)
         again = _run_with(launch, lost.place, whole, result)
         if again is None:
             continue
@@ -109,6 +114,24 @@ def _wholes(
         for whole, cut in matching.series.put_together(parts, expected.tensor):
             if matching.compare_tensor(whole, parts, expected).excess > MARGIN:
                 yield whole, _differing(matching, parts, expected, cut)
+
+
+def _only_unread(
+    matching: Matching, parts: list[Value], expected: Expected, whole: torch.Tensor
+) -> torch.Tensor | None:
+    """The reference's value with what is quite different in the other's, if all the rest is the same.
+
+    So are scores of tokens that a cache of fixed size does not hold yet, and that are masked afterwards.
+    """
+    value, other = expected.tensor, whole.to(expected.tensor.device, expected.tensor.dtype)
+    spread = parts[0].eps * value.abs()
+    for replica in expected.replicas:
+        spread = torch.maximum(spread, (replica - value).abs())
+    is_far = (other - value).abs() > _QUITE * spread
+    rest = torch.where(is_far, value, other)
+    if not bool(is_far.any()) or matching.compare_tensor(rest, parts, expected).excess > MARGIN:
+        return None
+    return torch.where(is_far, other, value)
 
 
 def _differing(matching: Matching, parts: list[Value], expected: Expected, cut: Cut) -> list[int]:

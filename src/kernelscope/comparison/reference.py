@@ -23,6 +23,7 @@ from .replicas import Replicas
 from .second_opinion import is_unwritten, may_run_again, with_inner_rounding
 
 _SAME = 1e-12
+_COUNTING = ("sum", "cumsum", "arange", "count_nonzero", "bincount")
 _MOST_COUNTED = 2.0**53  # larger whole numbers count nothing: the least number of a dtype, as a mask
 
 
@@ -141,6 +142,7 @@ class ReferenceRun(Listener):
         other, self.close[value.number] = found
         is_rounded = value.eps and sketch_of(tensor).is_whole and found[1].differing
         is_rounded = is_rounded and float(tensor.abs().max()) < _MOST_COUNTED
+        is_rounded = is_rounded and (call.operator in _COUNTING or not _is_one_number(tensor))
         if is_rounded and all(self._is_exact(number) for number in call.reads):
             self.rounded.append((call, other))
         self._follow(value, other, tensor, found[1].layout)
@@ -254,3 +256,9 @@ class ReferenceRun(Listener):
             self.amplified.append(Amplified(call.index, noise / given, 0.0))
         else:
             self.amplified.append(Amplified(call.index, 0.0, noise))
+
+
+def _is_one_number(tensor: torch.Tensor) -> bool:
+    """And zeros: a constant, such as -10000 in a mask, and not positions."""
+    others = tensor[tensor != 0]
+    return not others.numel() or bool((others == others[0]).all())

@@ -121,5 +121,5 @@ def _outer_sizes(parts: list[Value]) -> list[int]:
         if size not in found and all(part.numel % size == 0 for part in parts):
             found.append(size)
     # Rows of all sequences one after the other, of which a prompt has several and a step has one.
-    flat = math.gcd(*(part.shape[0] for part in parts if part.shape))
+    flat = math.gcd(*(part.shape[0] if part.shape else 1 for part in parts))
     return found + [n for n in range(2, min(flat, _MOST_ROWS) + 1) if flat % n == 0 and n not in found]

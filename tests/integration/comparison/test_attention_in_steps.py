@@ -63,3 +63,33 @@ def test_a_wrong_term_that_the_rounding_of_a_sum_hides(bug: str) -> None:
         _assert_named(result, bug)
     else:
         assert result.status == 0, result.details()
+
+
+def _rows(dtype: torch.dtype) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(2, 6, 8, generator=generator).to(dtype) for _ in range(3)]
+
+
+def _whole(dtype: torch.dtype) -> torch.Tensor:
+    q, k, v = _rows(dtype)
+    later = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    return ((q @ k.mT) * 8**-0.5).masked_fill(later, -torch.inf).softmax(-1) @ v
+
+
+def _with_fixed_cache(dtype: torch.dtype, scale: float) -> torch.Tensor:
+    """The scores of tokens that are not in the cache yet are zero, and masked."""
+    (q, k, v), made = _rows(dtype), []
+    keys, values = (torch.zeros(2, 6, 8, dtype=dtype) for _ in range(2))
+    for t in range(6):
+        keys[:, t : t + 1], values[:, t : t + 1] = k[:, t : t + 1], v[:, t : t + 1]
+        scores = (q[:, t : t + 1] @ keys.mT) * scale
+        made.append(scores.masked_fill(torch.arange(6) > t, -torch.inf).softmax(-1) @ values)
+    return torch.cat(made, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_scores_that_are_masked_may_be_anything(dtype: torch.dtype) -> None:
+    right = kernelscope.compare(_whole, _with_fixed_cache, (torch.float32,), other_args=(dtype, 8**-0.5))
+    assert right.status == 0, right.details()
+    wrong = kernelscope.compare(_whole, _with_fixed_cache, (torch.float32,), other_args=(dtype, 8**-0.4))
+    assert wrong.status == 1, wrong.details()
