@@ -121,7 +121,7 @@ class ComparisonResult:
                 return f"the {name} made no call of torch, so there is nothing to compare"
         if not self.values.get("matched"):
             return "no value of the one program was found in the other"
-        if self.shares and max(self.shares.values()) < _ENOUGH:
+        if self.first is None and self.shares and max(self.shares.values()) < _ENOUGH:
             return f"{self._shares_text()}; that differs by rounding only, but is too little to judge"
         return ""
 
