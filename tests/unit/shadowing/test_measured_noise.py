@@ -47,10 +47,3 @@ def test_numbers_that_stand_for_infinity_keep_their_value() -> None:
     moved = shaken(value, 0.01, torch.Generator().manual_seed(0))
     assert moved[1:].tolist() == value[1:].tolist()
     assert moved[0] != value[0]
-
-
-def test_what_only_picks_numbers_is_not_moved() -> None:
-    x = torch.randn(4, 8)
-    picked = noisy(lambda x: x.amax(-1), x)
-    assert torch.equal(picked, x.double().amax(-1))
-    assert not torch.equal(noisy(lambda x: x.sum(-1), x), x.double().sum(-1))
