@@ -25,10 +25,8 @@ from .second_opinion import same_result
 from .series import Cut
 
 MARGIN = 2.0  # times what rounding explains: it was measured a few times only
-_COARSE, _FINE = (
-    1e-4,
-    1e-5,
-)  # a rounding of the other program, and of the reference: half precision, and float32
+_COARSE = 1e-4  # a coarser rounding of the other program is that of half precision
+_FINE = 1e-5  # a finer one of the reference is that of float32
 _BETTER = 0.8  # of what the reference's own input leaves unexplained
 _FAR = 8.0  # times what is left: no rounding
 _QUITE = 16.0  # roundings of an element

@@ -26,16 +26,6 @@ _SIGNED = {
     aten._to_copy.default, aten.copy.default, aten.copy_.default, aten.index.Tensor, aten.gather.default,
     aten.index_select.default, aten.flip.default, prims.convert_element_type.default,
 }  # fmt: skip
-_EXACT = {
-    aten.clone, aten.cat, aten.stack, aten.index, aten.index_select, aten.gather, aten.where, aten.fill_,
-    aten.fill, aten.zero_, aten.constant_pad_nd, aten.repeat, aten.flip, aten.roll, aten.lift_fresh,
-    aten.lift_fresh_copy, aten.lift, aten.tril, aten.triu, aten.masked_fill, aten.masked_fill_,
-    aten.masked_select, aten.relu, aten.relu_, aten.neg, aten.neg_, aten.abs, aten.max, aten.min, aten.amax,
-    aten.amin, aten.maximum, aten.minimum, aten.clamp, aten.clamp_, aten.sort, aten.topk, aten.sign,
-    aten.embedding, aten.scatter, aten.index_fill, aten.reflection_pad1d, aten.reflection_pad2d,
-    aten.threshold_backward, aten.slice_scatter, aten.select_scatter, aten.unfold_copy, aten.set_,
-    aten.resize_,
-}  # fmt: skip
 _MASKED = 1e30  # a larger number stands for infinity, as `torch.finfo(dtype).min` does in a mask
 REDUCING = ("mm", "addmm", "bmm", "baddbmm", "convolution", "softmax", "attention", "cumsum", "linear")
 
@@ -85,13 +75,6 @@ def _noise(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         seed = int(torch.randint(1 << 62, (), generator=generator))
         generator = torch.Generator(value.device).manual_seed(seed)
     return torch.rand(value.shape, dtype=torch.float64, device=value.device, generator=generator)
-
-
-def is_exact(func: Any) -> bool:
-    """Moves or picks numbers, which stay as they are: it rounds nothing."""
-    packet = getattr(func, "overloadpacket", None)
-    name = str(getattr(packet, "__name__", ""))
-    return packet in _EXACT or name.startswith("as_strided") or name.endswith("_copy")
 
 
 def reduction_size(node: Node) -> float:
