@@ -35,7 +35,16 @@ CLEAN: dict[str, tuple[Callable[..., Any], bool]] = {
     "several outputs": (lambda x, y: (x + y, x - y, x > y, (x * 3).to(torch.int32)), False),
     "views": (lambda x, y: torch.cat([x.t().contiguous(), y.t() * 2], 1)[:, 1:], False),
     "joined, then written in place": (lambda x, y: joined_then_written(x, y), False),
+    "equal numbers, sorted": (lambda x, y: sorted_by_expert(x, y), False),
 }
+
+
+def sorted_by_expert(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """As a mixture of experts does it: the order of rows of one expert is not defined."""
+    order = x.flatten().to(torch.int64).argsort()
+    places = torch.empty_like(order)
+    places[order] = torch.arange(60)
+    return (y * 2).flatten()[order // 2], places
 
 
 def joined_then_written(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -57,6 +66,7 @@ def test_no_alarm(name: str) -> None:
 
 FAULTS: dict[str, tuple[Callable[..., Any], Plant, str, bool]] = {
     "operator": (lambda x, y: x * 2 + y, in_kernel(r"tmp2 \+ tmp3", "tmp2 - tmp3"), "add", False),
+    "descending": (lambda x, y: sorted_by_expert(x, y), in_kernel("descending=False", "descending=True"), "index", False),
     "constant": (lambda x, y: torch.relu(x * 1.5), in_kernel(r"1\.5", "1.25"), "relu", False),
     "mask": (lambda x, y: x.sum(1), in_kernel(r"r0_index < r0_numel", "r0_index < r0_numel - 1"), "sum_1", False),
     "identity": (lambda x, y: x.sum(1), in_kernel(r"(tl\.where\([^,]*, \w+), 0\)", r"\1, 0.5)"), "sum_1", False),

@@ -14,7 +14,7 @@ from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.checks.launch_check import LaunchCheck
 from kernelscope.shadowing.checks.pending import Pending, part_of
 from kernelscope.shadowing.reference.launch_nodes import Output
-from kernelscope.shadowing.reference.rounding import eps_of
+from kernelscope.shadowing.reference.small_errors.rounding import eps_of
 from kernelscope.shadowing.result import ShadowResult
 
 from .errors import Error, error_in_ulps, error_of

@@ -13,7 +13,7 @@ from kernelscope.probes.launch import Launch
 from kernelscope.probes.listener import Listener
 from kernelscope.shadowing.generator_state import untouched_random_numbers
 from kernelscope.shadowing.reference.node_kinds import draws_from_generator
-from kernelscope.shadowing.reference.rounding import eps_of, widen
+from kernelscope.shadowing.reference.small_errors.rounding import eps_of, widen
 from kernelscope.shadowing.reference.subgraphs import wide_dtype
 
 from .errors import error_of

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from kernelscope.shadowing.reference.rounding import shaken, shaken_result, shaken_terms
+from kernelscope.shadowing.reference.small_errors.rounding import shaken, shaken_result, shaken_terms
 
 
 def noisy(fn: Any, *inputs: torch.Tensor) -> torch.Tensor:

@@ -14,9 +14,9 @@ from kernelscope.fingerprint.torch_bits import why_not
 from kernelscope.probes.eager.annotations import forward_trace
 from kernelscope.probes.launch import Launch
 from kernelscope.probes.origins import frames_of_trace
-from kernelscope.shadowing.reference.library_digits import library_rounding
 from kernelscope.shadowing.reference.node_kinds import draws_from_generator
-from kernelscope.shadowing.reference.rounding import eps_of, rounding_of
+from kernelscope.shadowing.reference.small_errors.library_digits import library_rounding
+from kernelscope.shadowing.reference.small_errors.rounding import eps_of, rounding_of
 
 from .call_parts import parts_of
 from .held_values import HeldValues

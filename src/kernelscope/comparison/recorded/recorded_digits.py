@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from kernelscope.events import TensorSpec
-from kernelscope.shadowing.reference.library_digits import DIGITS, library_of
-from kernelscope.shadowing.reference.rounding import eps_of
+from kernelscope.shadowing.reference.small_errors.library_digits import DIGITS, library_of
+from kernelscope.shadowing.reference.small_errors.rounding import eps_of
 
 _ON_CPU = {"high": "tf32", "medium": "bf16"}  # of float32 matmul precision
 

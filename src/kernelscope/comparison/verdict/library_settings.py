@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelscope.comparison.flow.calls_and_values import LEAF
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.comparison.result import FewerDigits
-from kernelscope.shadowing.reference.library_digits import name_of_digits
+from kernelscope.shadowing.reference.small_errors.library_digits import name_of_digits
 
 from .explained import shown
 

@@ -16,7 +16,7 @@ from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.graph_walk import concrete_sizes
 from kernelscope.shadowing.reference.layouts import depends_on_memory
 from kernelscope.shadowing.reference.node_kinds import value_of
-from kernelscope.shadowing.reference.rounding import coarsest_eps
+from kernelscope.shadowing.reference.small_errors.rounding import coarsest_eps
 
 from .judge import judge
 from .verdict_record import Verdict

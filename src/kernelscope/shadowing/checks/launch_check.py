@@ -30,7 +30,7 @@ from kernelscope.shadowing.reference.launch_nodes import (
 )
 from kernelscope.shadowing.reference.node_kinds import SEEDS, is_uninitialised, saves_generator, whole_of
 from kernelscope.shadowing.reference.places import Memories, place_of
-from kernelscope.shadowing.reference.rounding import Rounding
+from kernelscope.shadowing.reference.small_errors.rounding import Rounding
 from kernelscope.shadowing.result import ShadowResult
 
 from .eager_layout import EagerLayout

@@ -21,7 +21,7 @@ from kernelscope.shadowing.reference.graph_walk import concrete_shape, shaped, s
 from kernelscope.shadowing.reference.launch_nodes import given_values
 from kernelscope.shadowing.reference.node_kinds import results_of, value_of
 from kernelscope.shadowing.reference.places import Memories
-from kernelscope.shadowing.reference.rounding import Rounding
+from kernelscope.shadowing.reference.small_errors.rounding import Rounding
 
 from .judge import judge, why_not_comparable
 from .verdict_record import Verdict

@@ -21,7 +21,7 @@ from kernelscope.probes.compiler_steps.fx_stages import Traced
 from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.generator_state import seeded
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
-from kernelscope.shadowing.reference.rounding import eps_of
+from kernelscope.shadowing.reference.small_errors.rounding import eps_of
 from kernelscope.shadowing.regions.copies import Snapshot
 from kernelscope.shadowing.regions.operator_modes import Notes
 from kernelscope.shadowing.steps.blame import Blame, arguments_in_words

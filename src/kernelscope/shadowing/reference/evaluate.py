@@ -36,7 +36,8 @@ from .node_kinds import (
     value_of,
     why_not_again,
 )
-from .rounding import WIDE, shaken_result, shaken_terms, widen, widened
+from .small_errors.rounding import WIDE, shaken_result, shaken_terms, widen, widened
+from .small_errors.ties import chooses_order, sorted_by_inductor
 from .subgraphs import has_subgraphs, nodes_of_pattern, wide_dtype, with_wide_subgraphs
 from .written_arguments import (
     cloned,
@@ -122,7 +123,7 @@ class Reference:
     def jittered(
         self, order: Sequence[Node], inputs: Mapping[Node, Any], generator: torch.Generator
     ) -> dict[Node, Any]:
-        """float64 with an error of the size of a rounding after each node."""
+        """float64 with an error of one rounding after each node."""
 
         def shake(node: Node, value: Any) -> Any:
             return shaken_result(node, value, generator)
@@ -230,6 +231,8 @@ class Reference:
 
     def _plain(self, node: Node, args: Any, kwargs: Any) -> Any:
         target: Any = node.target
+        if self._triton and chooses_order(target, kwargs):
+            return sorted_by_inductor(target, args, kwargs)
         if self._facts_of(node).is_plain and node not in self._writers and node not in self._seeds:
             return target(*args, **kwargs)
         if node.op != "call_function":

@@ -20,7 +20,7 @@ from kernelscope.shadowing.graph_call_state import GraphCallState
 from .graph_walk import Walked, stop_at, walk, walk_in_place
 from .node_kinds import is_given, is_user_kernel, is_view, kernel_arguments, reshaped, whole_of
 from .places import Holdings, Memories
-from .rounding import Rounding
+from .small_errors.rounding import Rounding
 
 IN_PARTS = -1  # not an argument: written part by part
 

@@ -10,7 +10,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .rounding import WIDE
+from .small_errors.rounding import WIDE
 
 _WIDE: WeakKeyDictionary[GraphModule, GraphModule] = WeakKeyDictionary()
 

@@ -14,7 +14,7 @@ from kernelscope.shadowing.checks.judge import judge
 from kernelscope.shadowing.checks.measure import is_equal
 from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.draws.compiled_draws import Draws
-from kernelscope.shadowing.reference.rounding import eps_of, widen
+from kernelscope.shadowing.reference.small_errors.rounding import eps_of, widen
 from kernelscope.shadowing.reference.written_arguments import unwritten
 
 from .decomposed import Decomposed, is_same_in_double

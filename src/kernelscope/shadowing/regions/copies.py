@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.shadowing.reference.rounding import WIDE
+from kernelscope.shadowing.reference.small_errors.rounding import WIDE
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 

@@ -28,7 +28,7 @@ from kernelscope.shadowing.draws.distributions import described, improbable
 from kernelscope.shadowing.generator_state import seeded
 from kernelscope.shadowing.reference.node_kinds import aten, draws_from_generator
 from kernelscope.shadowing.reference.random_numbers import inductor_randint, inductor_random
-from kernelscope.shadowing.reference.rounding import eps_of
+from kernelscope.shadowing.reference.small_errors.rounding import eps_of
 from kernelscope.shadowing.steps.draws import kind_of_draw
 
 

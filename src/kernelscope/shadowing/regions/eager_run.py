@@ -20,7 +20,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.shadowing.draws.compiled_draws import Draws
 from kernelscope.shadowing.generator_state import untouched_random_numbers
 from kernelscope.shadowing.program_state import own_autograd_state
-from kernelscope.shadowing.reference.rounding import eps_of
+from kernelscope.shadowing.reference.small_errors.rounding import eps_of
 
 from .copies import Copied, Snapshot
 from .drawn_numbers import CompiledDraws, drawing

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from kernelscope.probes.thread_mode import ThreadMode
 from kernelscope.shadowing.reference.node_kinds import aten, draws_from_generator
-from kernelscope.shadowing.reference.rounding import (
+from kernelscope.shadowing.reference.small_errors.rounding import (
     REDUCING,
     WIDE,
     eps_of,
@@ -24,6 +24,7 @@ from kernelscope.shadowing.reference.rounding import (
     shaken,
     widen,
 )
+from kernelscope.shadowing.reference.small_errors.ties import chooses_order, sorted_by_inductor
 
 _BITS = {aten.view.dtype}
 _EMPTY = {
@@ -111,6 +112,8 @@ class Noisy(Notes):  # type: ignore[no-untyped-call]
                 if eps := _rounding(func, made.dtype, made.device):
                     reach = _reach(func, args, result)
                     made.copy_(shaken(made, eps * (1 + math.sqrt(reach) / 8), self._generator))
+        if chooses_order(func, kwargs or {}):
+            return sorted_by_inductor(func, args, kwargs or {})
         return result
 
 
@@ -141,6 +144,8 @@ class Wide(ThreadMode):
             device = next((t.device for t in _tensors(args)), None)
             size = error_of_terms(rounding_of(func, dtype, device) or eps_of(torch.float32), dtype, reach)
             result = self._run(func, tuple(shaken(args, size, self._generator)), kwargs)
+        if self._generator is not None and chooses_order(func, kwargs):
+            result = sorted_by_inductor(func, args, kwargs)
         if _is_view(func):
             self._learn_constants(result, dtype)
         else:

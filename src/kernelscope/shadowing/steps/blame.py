@@ -17,7 +17,7 @@ from kernelscope.probes.thread_mode import ThreadMode
 from kernelscope.shadowing.checks.judge import judge
 from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
-from kernelscope.shadowing.reference.rounding import eps_of, rounding_of, widen
+from kernelscope.shadowing.reference.small_errors.rounding import eps_of, rounding_of, widen
 from kernelscope.shadowing.regions.operator_modes import Wide
 
 if TYPE_CHECKING:

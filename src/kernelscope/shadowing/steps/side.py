@@ -22,7 +22,7 @@ from kernelscope.shadowing.reference.node_kinds import (
     whole_of,
     writes,
 )
-from kernelscope.shadowing.reference.rounding import coarsest_eps
+from kernelscope.shadowing.reference.small_errors.rounding import coarsest_eps
 
 from .draws import Seeded, draws_unknown
 

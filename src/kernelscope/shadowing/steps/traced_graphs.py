@@ -16,7 +16,7 @@ from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.program_state import own_autograd_state
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.node_kinds import can_be_left_out, effect_of, why_not_again
-from kernelscope.shadowing.reference.rounding import eps_of
+from kernelscope.shadowing.reference.small_errors.rounding import eps_of
 from kernelscope.shadowing.reference.written_arguments import unwritten
 from kernelscope.shadowing.regions.copies import Snapshot
 from kernelscope.shadowing.regions.operator_modes import Notes, Wide

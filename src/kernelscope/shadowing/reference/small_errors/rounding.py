@@ -10,8 +10,17 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from kernelscope.shadowing.reference.node_kinds import (
+    aten,
+    dtype_of,
+    is_random,
+    is_view,
+    makes_whole_numbers,
+    prims,
+    value_of,
+)
+
 from .library_digits import Library, library_of, library_rounding, rounding_by
-from .node_kinds import aten, dtype_of, is_random, is_view, makes_whole_numbers, prims, value_of
 
 WIDE = {
     torch.float16: torch.float64,
