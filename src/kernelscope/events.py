@@ -264,6 +264,7 @@ class Mark:
 
 
 # Kinds of marks: a device mesh; an operator on DTensors, whose local operators follow until it ends.
+FOREIGN_MEMORY = "foreign-memory"  # kind of a mark: a storage that torch did not allocate
 MESH, DTENSOR_OPERATOR, DTENSOR_ENDS = "device-mesh", "dtensor-operator", "dtensor-ends"
 
 ABOUT_NOTHING = ("nothing-compiled", "nothing-matched")  # kinds of findings that say why a run has no calls

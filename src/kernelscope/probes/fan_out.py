@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from kernelscope.events import (
+    FOREIGN_MEMORY,
     Arg,
     CompactCall,
     Finding,
@@ -64,7 +65,7 @@ class FanOut:
     def __init__(self) -> None:
         self.listeners: tuple[Listener, ...] = ()
         self.bystanders: tuple[Bystander, ...] = ()
-        self.storages = Storages()
+        self.storages = Storages(self._met_foreign_memory)
         self.here = _ThreadState()
         self.under_way: list[Launch] = []  # collectives in place that have begun
         self.awaited: list[Launch] = []  # those that the program waits for now: a wait may still write
@@ -119,7 +120,7 @@ class FanOut:
         self.bystanders = ()
         self.accepts_compact, self.planner, self.note, self.profiler = False, None, ignore, 0
         self.steady_sites, self.executing, self.under_way = {}, 0, []
-        self.storages = Storages()
+        self.storages = Storages(self._met_foreign_memory)
         self.here = _ThreadState()
         self._lock = threading.Lock()
 
@@ -245,6 +246,9 @@ class FanOut:
 
     def mark(self, kind: str, text: str) -> None:
         self._tell("recording a mark", lambda each: each.mark(kind, text))
+
+    def _met_foreign_memory(self, storage: int) -> None:
+        self.mark(FOREIGN_MEMORY, str(storage))
 
     def step(self) -> None:
         self._tell("counting a step", lambda each: each.step())

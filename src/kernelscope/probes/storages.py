@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from threading import Lock
 from typing import Any
 
@@ -41,7 +41,9 @@ class Storage:
 class Storages:
     """Every storage that a probe came across while a recording was open."""
 
-    def __init__(self) -> None:
+    def __init__(self, foreign: Callable[[int], None] = lambda id: None) -> None:
+        """`foreign` is told of memory that torch did not allocate: an array of NumPy, a mapped file."""
+        self._foreign = foreign
         self._known: dict[int, Storage] = {}
         self.known = self._known.get  # by address of the StorageImpl
         self._ids = itertools.count()
@@ -62,7 +64,9 @@ class Storages:
                 _Memory._free_weak_ref(key)
                 return known
             storage = self._known[key] = Storage(next(self._ids))
-            return storage
+        if not memory.resizable() and memory.device.type == "cpu":
+            self._foreign(storage.id)
+        return storage
 
     def _sweep(self) -> None:
         for key in [k for k in self._known if _Memory._expired(k)]:

@@ -40,8 +40,14 @@ def _flip(tensor: Tensor) -> None:
     words[1] ^= 1 << 12
 
 
-def _train(called: Any, model: nn.Module, batch: Callable[[int], Any], after: Callable[[int], Any]) -> None:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
+def _train(
+    called: Any,
+    model: nn.Module,
+    batch: Callable[[int], Any],
+    after: Callable[[int], Any],
+    rate: float = 1e-2,
+) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, foreach=False)
     torch.manual_seed(100 + dist.get_rank())  # each rank has its own data
     for step in range(4):
         called(*batch(step)).square().mean().backward()
@@ -150,6 +156,51 @@ def compiled(rank: int, wrong: bool = False) -> None:
     _train(called, model, lambda step: (torch.randn(4, 8),), after)
 
 
+def other_rate(rank: int) -> None:
+    model = Model()
+    called = DistributedDataParallel(model)
+    _train(called, model, lambda step: (torch.randn(4, 8),), lambda step: None, rate=1e-2 * (1 + rank))
+
+
+def numpy_on_one(rank: int) -> None:
+    """A history of losses, which only rank 0 keeps, in an array of NumPy."""
+    model = Model()
+    history = np.zeros(4, np.float32)
+    tensor = torch.from_numpy(history)
+
+    def after(step: int) -> None:
+        if rank == 0:
+            history[step] = step + 1
+            assert float(tensor.sum()) > step
+
+    _train(DistributedDataParallel(model), model, lambda step: (torch.randn(4, 8),), after)
+
+
+@torch.library.custom_op("other_programs::own_part", mutates_args=())
+def own_part(whole: Tensor) -> Tensor:
+    return whole.chunk(dist.get_world_size())[dist.get_rank()].clone()
+
+
+def custom(rank: int) -> None:
+    """An operator whose result depends on the rank; a broadcast into memory that holds nothing yet."""
+    whole = torch.arange(8.0) if rank == 0 else torch.empty(8)
+    dist.broadcast(whole, 0)
+    total = own_part(whole).sum()
+    dist.all_reduce(total)
+    assert float(total) == 28
+
+
+def other_threads(rank: int) -> None:
+    """Sums whose order depends on the number of threads, which rank 1 has changed."""
+    torch.set_num_threads(1 + rank)
+    try:
+        torch.manual_seed(3)
+        for each in [torch.randn(1 << 20) for _ in range(8)]:
+            dist.all_reduce(each.sum())
+    finally:
+        torch.set_num_threads(1)
+
+
 def killed(rank: int) -> None:
     """Rank 1 is gone after the last step; what it did in the first two had time to be written."""
     model = Model()
@@ -176,6 +227,10 @@ WAYS: dict[str, Callable[[int], None]] = {
     "one-unreduced": lambda rank: by_hand(rank, 0, ("first", "norm", "last.weight")),
     "compiled": compiled,
     "compiled-flipped": lambda rank: compiled(rank, wrong=True),
+    "other-rate": other_rate,
+    "numpy-on-one": numpy_on_one,
+    "custom": custom,
+    "other-threads": other_threads,
     "killed": killed,
 }
 

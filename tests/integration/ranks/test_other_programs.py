@@ -15,7 +15,17 @@ from kernelscope.export.rank_dataset import export_ranks
 PROGRAM = Path(__file__).parent / "other_programs.py"
 HANDS = ("by-hand", "other-beginnings", "one-unreduced")
 SEEN = ("new-thread", "hook")
-WAYS = ("unused", "numpy", "thread", *SEEN, "numpy-flipped", *HANDS, "killed")  # the last one ends rank 1
+NEW = ("other-rate", "numpy-on-one", "custom", "other-threads")
+WAYS = (
+    "unused",
+    "numpy",
+    "thread",
+    *SEEN,
+    "numpy-flipped",
+    *HANDS,
+    *NEW,
+    "killed",
+)  # the last one ends rank 1
 
 
 @pytest.fixture(scope="module")
@@ -81,20 +91,58 @@ def test_a_flip_beside_what_the_program_writes_is_named(folder: Path, tmp_path: 
         assert in_memory.notes == result.notes
 
 
-def test_replicas_that_do_not_agree_are_a_note(folder: Path, tmp_path: Path) -> None:
-    """It is not known which parameters are replicas, so it is not an alarm."""
-    results = [kernelscope.ranks(folder / f"{way}.kscope") for way in HANDS]
-    assert not any(results)
-    clean, other, unreduced = ("\n".join(result.notes) for result in results)
-    assert clean == ""
-    assert other.startswith("4 of "), other
-    assert "began with different values on the ranks" in other
-    assert unreduced.startswith("1 of "), unreduced
-    assert "aten.addcdiv_.default at " in unreduced
-    assert "in step 0: if these are replicas, their gradients were not reduced" in unreduced
-    for way, result in zip(HANDS, results, strict=True):
-        export_ranks(folder / f"{way}.kscope", tmp_path / way)
-        assert kernelscope.ranks(tmp_path / way).to_json() == result.to_json()
+def test_replicas_that_do_not_agree(folder: Path) -> None:
+    """It is not known which parameters are replicas, unless their gradients are the same on all ranks."""
+    clean, other, unreduced = (kernelscope.ranks(folder / f"{way}.kscope") for way in HANDS)
+    assert (clean.status, clean.notes) == (0, ())
+    assert other.first is not None, str(other)
+    assert (other.first.kind, other.first.suspects, other.status) == ("inputs-differ", (0, 1), 1)
+    assert "began with values that differ from those of rank 1" in other.first.reason
+    assert (bool(unreduced), unreduced.status) == (False, 2), str(unreduced)
+    assert unreduced.open_question.startswith("1 of "), unreduced.open_question
+    assert "aten.addcdiv_.default at " in unreduced.open_question
+    assert "in step 0: if these are replicas, their gradients were not reduced" in unreduced.open_question
+    assert str(unreduced).startswith("undecided: 1 of ")
+    assert "agree" not in str(unreduced).splitlines()[0]
+
+
+def test_a_rank_with_another_learning_rate_is_named(folder: Path) -> None:
+    result = kernelscope.ranks(folder / "other-rate.kscope")
+    assert result.first is not None, str(result)
+    assert (result.first.kind, result.first.step, result.first.phase) == ("inputs-differ", 0, "optimizer")
+    assert "differ from those of rank 1" in result.first.reason
+    assert result.first.origin is not None
+    assert result.first.origin.file.endswith("other_programs.py")
+
+
+def test_an_array_of_numpy_that_one_rank_writes_to_gives_no_alarm(folder: Path) -> None:
+    result = kernelscope.ranks(folder / "numpy-on-one.kscope")
+    assert (bool(result), result.status, result.notes) == (False, 0, ()), str(result)
+
+
+def test_custom_operators_may_depend_on_the_rank(folder: Path) -> None:
+    result = kernelscope.ranks(folder / "custom.kscope")
+    assert (bool(result), result.status) == (False, 0), str(result)
+    [note] = result.notes
+    assert "custom operators were not compared between ranks" in note
+    assert "other_programs.own_part.default" in note
+    assert result.checked["sent"] == 2
+
+
+def test_a_rank_with_other_settings_is_named(folder: Path) -> None:
+    """The same inputs and other results, because it has another number of threads."""
+    result = kernelscope.ranks(folder / "other-threads.kscope")
+    assert result.first is not None, str(result)
+    assert (result.first.kind, result.first.kernel_name) == ("computed-differently", "aten.sum.default")
+    assert "with other settings, which `kernelscope diff RUN --ranks 1,0` shows" in result.first.reason
+
+
+@pytest.mark.parametrize("way", [*HANDS, *NEW])
+def test_tables_give_the_same_answer(folder: Path, tmp_path: Path, way: str) -> None:
+    export_ranks(folder / f"{way}.kscope", tmp_path / way)
+    assert (
+        kernelscope.ranks(tmp_path / way).to_json() == kernelscope.ranks(folder / f"{way}.kscope").to_json()
+    )
 
 
 def test_tables_without_updates_say_so(folder: Path, tmp_path: Path) -> None:

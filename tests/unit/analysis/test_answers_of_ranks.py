@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from kernelscope.analysis.ranks.deviation import CHANGED, COMPUTED, Deviation, RanksResult, RankSummary
+from kernelscope.analysis.ranks.deviation import (
+    CHANGED,
+    COLLECTIVE,
+    COMPUTED,
+    ORDER,
+    Deviation,
+    RanksResult,
+    RankSummary,
+)
 from kernelscope.analysis.ranks.first_deviations import answer
 
 DIFFERS = Deviation(
@@ -31,6 +39,20 @@ def test_agreement_needs_something_compared(
     assert result.status == status
     assert says in str(result)
     assert bool(result) is bool(found)
+
+
+def test_what_differs_and_need_not_is_undecided() -> None:
+    result = RanksResult((), 2, (), 0, {"same_inputs": 3}, (), "1 of 4 tensors did not stay the same")
+    assert (bool(result), result.status) == (False, 2)
+    assert str(result).startswith("undecided: 1 of 4 tensors")
+    assert result.to_json()["open_question"] == "1 of 4 tensors did not stay the same"
+
+
+def test_other_collectives_explain_other_results() -> None:
+    found = [replace(DIFFERS, kind=kind) for kind in (COLLECTIVE, COMPUTED, ORDER)]
+    result = answer([of_rank(0, 3), of_rank(1, 3)], 2, found, {}, ())
+    assert result.first is not None
+    assert result.first.kind == ORDER
 
 
 def changed(rank: int, step: int, phase: str = "forward") -> Deviation:

@@ -69,10 +69,10 @@ def other_settings(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> 
 
 
 def settings_of(call: KernelCall, reader: Reader) -> dict[str, Any]:
-    """All that makes a call with the same inputs another one: code, library, layout, flags."""
+    """What makes a call with the same inputs another one: code, library, launch, flags."""
     versions = {} if call.source else {n: reader.run.info.versions.get(n) for n in ("torch", "cuda")}
     code = {"code": kernel_key(call.site.kernel)}
-    return code | versions | launch_settings(call) | _layouts(call) | reader.switches(call)
+    return code | versions | launch_settings(call) | reader.switches(call)
 
 
 def launch_settings(call: KernelCall) -> dict[str, Any]:
@@ -87,11 +87,14 @@ def unlike(a: dict[str, Any], b: dict[str, Any]) -> str | None:
 
 def _layouts(call: KernelCall) -> dict[str, Any]:
     """Strides and alignment: the same values, but maybe other instructions that load them."""
-    told: dict[str, Any] = {}
+    tensors = [arg for arg in call.arguments if arg.tensor is not None]
+    return {f"strides of {arg.name}": arg.tensor and arg.tensor.stride for arg in tensors} | alignments(call)
+
+
+def alignments(call: KernelCall) -> dict[str, int]:
     storages = call.storages
-    for i, arg in enumerate(call.arguments):
-        if arg.tensor is not None:
-            told[f"strides of {arg.name}"] = arg.tensor.stride
-            if i in storages:
-                told[f"alignment of {arg.name}"] = storages[i][2] * arg.tensor.item_size % _VECTOR
-    return told
+    return {
+        f"alignment of {arg.name}": storages[i][2] * arg.tensor.item_size % _VECTOR
+        for i, arg in enumerate(call.arguments)
+        if arg.tensor is not None and i in storages
+    }

@@ -7,13 +7,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelscope.analysis.random_operators import is_custom
 from kernelscope.errors import RunError
+from kernelscope.model.collectives import is_between_two
 from kernelscope.model.run import Run
 from kernelscope.store.ranks.rank_parts import RankParts, rank_parts
 from kernelscope.store.stored_run import StoredRun
 
 from .deviation import RankSummary
-from .rank import Rank
+from .rank import Rank, communicates
 
 _RECORD = "record with --values hash --ops all"
 
@@ -104,8 +106,25 @@ def _note_unlike(loaded: Sequence[Rank], notes: list[str]) -> None:
             notes.append(
                 f"ranks {first.number} and {rank.number} ran different programs: no source file is in both"
             )
+    if own := sorted({name for rank in loaded for name in _custom_operators(rank)}):
+        shown = ", ".join(own[:3]) + (f" and {len(own) - 3} more" if len(own) > 3 else "")
+        notes.append(
+            f"results of custom operators were not compared between ranks, "
+            f"because they may depend on the rank: {shown}"
+        )
+    sites = [site for rank in loaded for site in rank.columns.sites.values()]
+    if any(communicates(site) and is_between_two(site.kernel.name) for site in sites):
+        notes.append("what ranks sent to one another (send, recv) was not compared")
     if not any(rank.collectives for rank in loaded):
-        notes.append(f"no rank has a recorded collective, so nothing ties their orders together; {_RECORD}")
+        told = "no rank has a recorded collective, so nothing ties their orders together"
+        is_complete = all(rank.run.info.settings.get("ops") == "all" for rank in loaded)
+        notes.append(told if is_complete else f"{told}; {_RECORD}")
+
+
+def _custom_operators(rank: Rank) -> Iterator[str]:
+    for site in rank.columns.sites.values():
+        if is_custom(site.kernel.kind, site.kernel.name) and not communicates(site):
+            yield site.kernel.name
 
 
 def _files(rank: Rank) -> set[str]:

@@ -67,17 +67,13 @@ class CollectiveOrder:
     def deviations(self) -> Iterator[Deviation]:
         """Ranks that were in different collectives at the same time."""
         for meeting in self.meetings:
-            names = {r: self._name(r, p) for r, p in meeting.positions.items()}
+            names = {r: self._ranks[r].kernel_at(p) for r, p in meeting.positions.items()}
             if len(set(names.values())) == 1:
                 continue
             first, other, reason = other_names(meeting.number, meeting.group, names)
             yield self._ranks[other].deviation(
                 ORDER, meeting.positions[other], reason, suspects=(first, other), other_rank=first
             )
-
-    def _name(self, rank: int, position: int) -> str:
-        columns = self._ranks[rank].columns
-        return columns.sites[int(columns.site[position])].kernel.name
 
 
 def other_names(number: int, group: str, names: dict[int, str]) -> tuple[int, int, str]:

@@ -12,10 +12,10 @@ from .collective_order import CollectiveOrder
 from .collective_results import result_deviations, unequal_results
 from .constants import Constants, constant_deviations
 from .contents import changed_memory, limit_note, rechecked
-from .deviation import RanksResult
+from .deviation import INPUTS, RanksResult
 from .first_deviations import answer
 from .random_numbers.generators import generator_notes, states_of
-from .replicas import Updates, replica_notes
+from .replicas import Replicas, Updates, replicas
 from .same_inputs import SameInputs
 from .sent.in_memory import SentValues
 from .sql.dataset import is_dataset
@@ -67,8 +67,19 @@ def ranks_by_step(
         "sent": sent.compared,
         "rechecked": sum(rechecks(rank) for rank in loaded),
     }
-    if not found:  # what one rank computed wrongly makes replicas differ, too
-        notes += replica_notes(updates)
+    updated = (
+        Replicas() if found else replicas(updates)
+    )  # what one rank computed wrongly makes them differ, too
+    notes += updated.notes
+    by_number = {rank.number: rank for rank in loaded}
+    found += [
+        (rank := by_number[each.rank]).deviation(
+            INPUTS, rank.position(each.index), each.reason, argument=each.argument, suspects=each.suspects,
+            other_rank=each.other_rank, other_index=each.other_index,
+        )
+        for each in updated.wrong
+    ]  # fmt: skip
     notes += generator_notes({rank.number: states_of(rank) for rank in loaded})
-    result = answer([summary(rank) for rank in loaded], chosen.world_size, found, checked, notes)
+    summaries = [summary(rank) for rank in loaded]
+    result = answer(summaries, chosen.world_size, found, checked, notes, updated.open_question)
     return result, step_table(loaded, unequal, found)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from kernelscope.events import FOREIGN_MEMORY
 from kernelscope.model.call import KernelCall
 from kernelscope.model.call_facts import same_hash
 
@@ -28,6 +29,10 @@ def changed_memory(rank: Rank, constants: Constants, updates: Updates | None = N
     if len(rank.columns) > MOST_CALLS:
         return
     has_operators = rank.run.info.settings.get("ops") == "all"
+    # The program may write to an array of NumPy whenever it likes.
+    foreign = {
+        int(mark.text) for mark in rank.run.marks if mark.kind == FOREIGN_MEMORY and mark.text.isdigit()
+    }
     held: dict[tuple[Any, ...], tuple[Any, int, str]] = {}  # by version: its hash, and which call did what
     for begin in range(0, len(rank.columns), _CHUNK):
         for position, call in enumerate(rank.reader.between(begin, begin + _CHUNK), begin):
@@ -48,6 +53,8 @@ def changed_memory(rank: Rank, constants: Constants, updates: Updates | None = N
                     continue  # about to be written over: its memory may have been given back in between
                 if not same_hash(before[0], pre[i]):
                     held[version] = pre[i], position, _READ
+                    if storages[i][0] in foreign:
+                        continue
                     yield _changed(rank, before[1], before[2], call, i)
             for i in sorted(post.keys() & storages.keys()):
                 version = _version(call, i, writes[storages[i][0]])

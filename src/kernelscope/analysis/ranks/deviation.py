@@ -107,6 +107,7 @@ class RanksResult:
     found: int = 0  # deviations in all
     checked: dict[str, int] = field(default_factory=dict, hash=False)
     notes: tuple[str, ...] = ()
+    open_question: str = ""  # something differs, and whether it must not is unknown
 
     @property
     def first(self) -> Deviation | None:
@@ -117,8 +118,10 @@ class RanksResult:
 
     @property
     def status(self) -> int:
-        """The exit status: 0 the ranks agree, 1 one differs, 2 there was nothing to compare."""
-        return 1 if self.deviations else 0 if any(self.checked.values()) else 2
+        """The exit status: 0 the ranks agree, 1 one differs, 2 undecided, or there was nothing to compare."""
+        if self.deviations:
+            return 1
+        return 0 if any(self.checked.values()) and not self.open_question else 2
 
     def to_json(self) -> dict[str, Any]:
         """The keys are stable; docs/ranks.md has them."""
@@ -131,6 +134,7 @@ class RanksResult:
             "world_size": self.world_size,
             "checked": self.checked,
             "notes": list(self.notes),
+            "open_question": self.open_question or None,
         }
 
     def __str__(self) -> str:
@@ -139,8 +143,11 @@ class RanksResult:
     def _lines(self) -> list[str]:
         checked = self.checked
         seen = f"{len(self.ranks)} of {self.world_size} ranks, {sum(r.calls for r in self.ranks)} calls"
-        if self.status == 2:
-            found = [f"nothing could be compared: {seen}; record with --ops all or --recheck 1"]
+        if self.first is None and self.open_question:
+            found = [f"undecided: {self.open_question}", seen]
+        elif self.status == 2:
+            hint = "see the notes" if self.notes else "record with --ops all or --recheck 1"
+            found = [f"nothing could be compared: {seen}; {hint}"]
         elif self.first is None:
             found = [f"the ranks agree: {seen}"]
         else:

@@ -9,9 +9,9 @@ from typing import Any
 from kernelscope.text.amounts import counted
 
 from .contents import UNRECORDED
-from .deviation import CHANGED, COMPUTED, RECHECK, Deviation, RanksResult, RankSummary
+from .deviation import CHANGED, COMPUTED, ORDER, RECHECK, Deviation, RanksResult, RankSummary
 
-_FROM_ONE_CAUSE = {CHANGED: 0, RECHECK: 1, COMPUTED: 2}
+_FROM_ONE_CAUSE = {ORDER: 0, CHANGED: 1, RECHECK: 2, COMPUTED: 3}
 
 
 def answer(
@@ -20,6 +20,7 @@ def answer(
     found: list[Deviation],
     checked: dict[str, int],
     notes: Sequence[str],
+    open_question: str = "",
 ) -> RanksResult:
     """Sorts `found` in place, the earliest first; of one place the kind that explains the others.
 
@@ -31,11 +32,13 @@ def answer(
     for each in found:
         firsts.setdefault(each.rank, each)
     listed = sorted(firsts.values(), key=_order)
-    return RanksResult(tuple(summaries), world_size, tuple(listed), len(found), checked, tuple(notes))
+    return RanksResult(
+        tuple(summaries), world_size, tuple(listed), len(found), checked, tuple(notes), open_question
+    )
 
 
 def _order(deviation: Deviation) -> tuple[int, ...]:
-    return *deviation.order, _FROM_ONE_CAUSE.get(deviation.kind, 3), deviation.rank
+    return *deviation.order, _FROM_ONE_CAUSE.get(deviation.kind, 4), deviation.rank
 
 
 def _without_unrecorded_writes(found: list[Deviation], summaries: Sequence[RankSummary]) -> list[str]:

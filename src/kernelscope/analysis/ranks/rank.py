@@ -33,6 +33,9 @@ class Rank:
     def at(self, position: int) -> KernelCall:
         return self.reader.at(position)
 
+    def kernel_at(self, position: int) -> str:
+        return self.columns.sites[int(self.columns.site[position])].kernel.name
+
     @cached_property
     def groups(self) -> dict[str, tuple[int, ...]]:
         """The ranks of each process group, by its name."""

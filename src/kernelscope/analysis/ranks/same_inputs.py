@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelscope.analysis.diff.divergence_parts import NONDETERMINISTIC
 from kernelscope.analysis.diff.pairs import compare
-from kernelscope.analysis.diff.verdicts import judge
-from kernelscope.analysis.random_operators import adopts_memory, is_random
+from kernelscope.analysis.diff.verdicts import alignments, settings_of
+from kernelscope.analysis.random_operators import adopts_memory, is_custom, is_random
 from kernelscope.events import Site
 from kernelscope.model.call import KernelCall
 from kernelscope.store.columns import Ints, Words, mixed, text_word
@@ -81,11 +80,11 @@ class SameInputs:
             difference = compare(call, other_call)
             if difference.inputs or not difference.outputs or not is_known(call):
                 continue
-            verdict, _, _ = judge(call, other_call, rank.reader, other.reader)
-            if verdict != NONDETERMINISTIC:
-                continue
+            if alignments(call) != alignments(other_call):
+                continue  # then a library may use other instructions, which round otherwise
+            is_same = settings_of(call, rank.reader) == settings_of(other_call, other.reader)
             yield rank.deviation(
-                COMPUTED, at, computed_reason(other.number, other_call.index),
+                COMPUTED, at, computed_reason(rank.number, other.number, other_call.index, is_same=is_same),
                 argument=difference.outputs[0].argument, suspects=suspects(numbers, decided, place),
                 other_rank=other.number, other_index=other_call.index,
             )  # fmt: skip
@@ -102,8 +101,10 @@ def suspects(numbers: Sequence[int], decided: Vote, place: int) -> tuple[int, ..
     return (numbers[place],) if decided.is_decided else tuple(numbers[wrong] for wrong in decided.wrong)
 
 
-def computed_reason(other_rank: int, other_index: int) -> str:
+def computed_reason(rank: int, other_rank: int, other_index: int, *, is_same: bool) -> str:
     told = f"rank {other_rank} ran the same kernel on them (call {other_index})"
+    if not is_same:
+        told += f", with other settings, which `kernelscope diff RUN --ranks {other_rank},{rank}` shows"
     return f"it computed a different result from the same inputs: {told}"
 
 
@@ -146,7 +147,8 @@ def _occurrences(inputs: Words) -> Words:
 def _is_comparable(site: Site) -> bool:
     """Whether its outputs follow from what is recorded of its inputs."""
     name = site.kernel.name
-    if communicates(site) or is_random(name) or adopts_memory(name):
+    is_own = is_custom(site.kernel.kind, name)
+    if communicates(site) or is_own or is_random(name) or adopts_memory(name):
         return False
     read = [a.tensor for a in site.args if a.tensor is not None and a.role in ("in", "inout")]
     return not any(tensor.unread for tensor in read)

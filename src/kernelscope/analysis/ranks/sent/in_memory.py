@@ -23,9 +23,9 @@ class SentValues:
         self.deviations = [each for meeting in meetings for each in self._look(meeting)]
 
     def _look(self, meeting: Meeting) -> Iterator[Deviation]:
-        number, position = min(meeting.positions.items())
-        columns = self._ranks[number].columns
-        if not is_checked(columns.sites[int(columns.site[position])].kernel.name):
+        number = min(meeting.positions)
+        names = {self._ranks[rank].kernel_at(at) for rank, at in meeting.positions.items()}
+        if len(names) > 1 or not is_checked(names.pop()):
             return
         by_rank = {
             rank: transfer(self._ranks[rank].at(at), self._waits[rank].gave(at), self._waits[rank].pieces(at))

@@ -10,16 +10,24 @@ from typing import Any
 from kernelscope.analysis.ranks.chosen import refuse_unknown, too_few
 from kernelscope.analysis.ranks.constants import Constant, changed_constants
 from kernelscope.analysis.ranks.contents import limit_note
-from kernelscope.analysis.ranks.deviation import CHANGED, COMPUTED, Deviation, RanksResult, RankSummary
+from kernelscope.analysis.ranks.deviation import (
+    CHANGED,
+    COMPUTED,
+    INPUTS,
+    Deviation,
+    RanksResult,
+    RankSummary,
+)
 from kernelscope.analysis.ranks.first_deviations import answer
 from kernelscope.analysis.ranks.random_numbers.generators import States, generator_notes
+from kernelscope.analysis.ranks.replicas import Replicas
 from kernelscope.analysis.ranks.same_inputs import MOST_OF_A_KERNEL, beside, computed_reason, suspects
 from kernelscope.analysis.ranks.votes import vote
 from kernelscope.events import Frame
 
 from .dataset import Dataset, opened
 from .meetings import Found, Meetings
-from .replicas import notes_on_replicas
+from .replicas import replicas_in_tables
 from .sent_values import SentValues
 from .shares import unlike_keys, unlike_keys_on_ray
 
@@ -56,11 +64,15 @@ def ranks_in_tables(
         ]
         checked = {"same_inputs": compared, "collectives": len(meetings)}
         checked |= {"sent": sent.compared, "rechecked": rechecked}
-        if not found and "updates" not in tables.missing:  # as in memory
-            notes += notes_on_replicas(tables, numbers)
+        updated = Replicas() if found else replicas_in_tables(tables, numbers)  # as in memory
+        notes += updated.notes
+        found += [
+            Found(INPUTS, w.rank, w.index, w.reason, w.argument, w.suspects, w.other_rank, w.other_index)
+            for w in updated.wrong
+        ]
         notes += generator_notes(_generators(tables, numbers))
         deviations = _described(tables, found, {each.rank: each.host for each in summaries})
-        return answer(summaries, tables.world_size, deviations, checked, notes)
+        return answer(summaries, tables.world_size, deviations, checked, notes, updated.open_question)
 
 
 def _summaries(tables: Dataset, only: Sequence[int] | None) -> tuple[list[RankSummary], int]:
@@ -108,9 +120,10 @@ def _computed(tables: Dataset, unlike: list[int]) -> Iterator[Found]:
     if not unlike:
         return
     tables.keep("unlike", {"key": ("UBIGINT", unlike)})
+    alignment = "settings" if "alignment" in tables.missing else "alignment"
     tables.execute(
         'CREATE OR REPLACE TEMP TABLE members AS SELECT key, base, rank, steps, step, "index", kernel_name, '
-        "result, settings, is_known FROM hashes SEMI JOIN unlike USING (key)"
+        f"result, settings, {alignment} AS alignment, is_known FROM hashes SEMI JOIN unlike USING (key)"
     )
     # The earliest of each kernel, so that one which always varies does not hide the others.
     tables.execute(
@@ -132,11 +145,12 @@ def _judged(tables: Dataset, members: list[dict[str, Any]]) -> Iterator[Found]:
     numbers = [each["rank"] for each in members]
     for place in decided.wrong:
         one, other = members[place], members[beside(results, decided, place)]
-        if one["settings"] != other["settings"] or not one["is_known"]:
+        if one["alignment"] != other["alignment"] or not one["is_known"]:
             continue
+        is_same = one["settings"] == other["settings"]
         argument = _unlike_argument(_arguments(tables, one), _arguments(tables, other))
         if argument is not None:
-            reason = computed_reason(other["rank"], other["index"])
+            reason = computed_reason(one["rank"], other["rank"], other["index"], is_same=is_same)
             named = suspects(numbers, decided, place)
             yield Found(
                 COMPUTED, one["rank"], one["index"], reason, argument, named, other["rank"], other["index"]

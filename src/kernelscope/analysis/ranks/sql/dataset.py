@@ -17,11 +17,13 @@ FORMAT, VERSION = "kernelscope.ranks", 1
 ABOUT = "dataset.json"
 BY_STEPS = ("calls", "arguments", "hashes")  # TABLE/rank=0/steps=0-41/TABLE.parquet
 BY_RANK = ("collectives", "deviations", "constants", "updates", "generators")  # TABLE/rank=0/TABLE.parquet
-_LATER = {  # tables, and columns of collectives
+_LATER = {  # tables, and columns of collectives, hashes and updates
     "constants": "constants of compiled graphs", "updates": "tensors that the optimizer updates",
     "generators": "states of random number generators",
     "sent": "results of broadcasts and all-gathers with what was sent",
     "pieces": "results of all-gathers into one tensor with what was sent",
+    "alignment": "calls with the same inputs and other settings",
+    "numbers": "numbers that the optimizer was given",
 }  # fmt: skip
 _MEMORY = 6.0  # GB that DuckDB may take before it writes to disk
 _PATTERNS = "*?[]{}"
@@ -56,8 +58,13 @@ class Dataset:
             options = f"hive_partitioning = true, hive_types = {types}"
             source = f"read_parquet({_quoted(root / pattern)}, {options})"
             self.execute(f"CREATE VIEW {name} AS SELECT * FROM {source}{chosen}")
-        columns = {row[0] for row in self.rows("DESCRIBE collectives")}
-        self.missing |= {"sent", "pieces"} - columns
+        for table, columns in (
+            ("collectives", {"sent", "pieces"}),
+            ("hashes", {"alignment"}),
+            ("updates", {"numbers"}),
+        ):
+            if table not in self.missing:
+                self.missing |= columns - {row[0] for row in self.rows(f"DESCRIBE {table}")}
         for name in sorted(self.missing):  # an earlier version wrote the tables
             self.notes.append(
                 f"an earlier version wrote the tables: {_LATER[name]} were not compared; export the run again"

@@ -68,7 +68,8 @@ class Meetings:
             first, wrong, reason = other_names(number, group, names)
             index = next(row[1] for row in rows if row[0] == wrong)
             yield Found(ORDER, wrong, index, reason, suspects=(first, wrong), other_rank=first)
-        condition = "min(result) <> max(result) AND arg_min(is_same_everywhere, rank)"
+        is_one = "min(kernel_name) = max(kernel_name)"
+        condition = f"min(result) <> max(result) AND {is_one} AND arg_min(is_same_everywhere, rank)"
         unequal = self._tables.rows(unlike.format(condition=condition))
         for rows in self._members_of([meeting for (meeting,) in unequal if meeting not in decided]):
             known = {row[0]: row for row in rows if row[5] is not None}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelscope.analysis.diff.verdicts import settings_of
+from kernelscope.analysis.diff.verdicts import alignments, settings_of
 from kernelscope.analysis.ranks.chosen import rechecks, summary
 from kernelscope.analysis.ranks.collective_order import Key, numbered
 from kernelscope.analysis.ranks.collective_results import gives_all_the_same
@@ -27,7 +27,7 @@ from kernelscope.text.hashes import full_hash
 # One row for each call whose result must be the same wherever its inputs are.
 HASHES = {
     "index": "int64", "step": "int64", "kernel_name": "string", "key": "word", "base": "word",
-    "result": "word", "settings": "word", "is_known": "flag",
+    "result": "word", "settings": "word", "alignment": "word", "is_known": "flag",
 }  # fmt: skip
 COLLECTIVES = {
     "index": "int64", "step": "int64", "kernel_name": "string", "meeting": "word", "process_group": "string",
@@ -45,7 +45,7 @@ CONSTANTS = {
 # One row for each tensor that the optimizer updates, and step; see `replicas`.
 UPDATES = {
     "kind": "word", "number": "int64", "first": "word", "step": "int64", "after": "word", "index": "int64",
-    "argument": "string", "kernel_name": "string", "origin": "string",
+    "argument": "string", "kernel_name": "string", "origin": "string", "given": "word", "numbers": "word",
 }  # fmt: skip
 GENERATORS = {"step": "int64", "device": "string", "state": "string"}
 RANKS = {
@@ -96,18 +96,22 @@ class HashRows:
             found.append({
                 "index": call.index, "step": call.step, "kernel_name": call.kernel_name, "key": key,
                 "base": None if key == base else base, "result": int(self._calls.left[i]),
-                "settings": self._settings_of(call), "is_known": is_known(call),
+                "settings": self._settings_of(call), "alignment": self._alignment_of(call),
+                "is_known": is_known(call),
             })  # fmt: skip
         return found
 
     def _settings_of(self, call: KernelCall) -> int:
         reader = self._rank.reader
-        offsets = tuple((i, offset) for i, (_, _, offset) in sorted(call.storages.items()))
-        known = call.site.id, call.device, offsets, repr(reader.switches(call))
+        known = call.site.id, call.device, repr(reader.switches(call))
         if known not in self._settings:
             told = settings_of(call, reader)
             self._settings[known] = text_word(repr(sorted(told.items(), key=str)))
         return self._settings[known]
+
+    @staticmethod
+    def _alignment_of(call: KernelCall) -> int:
+        return text_word(repr(sorted(alignments(call).items())))
 
 
 def collective_rows(rank: Rank) -> Iterator[Row]:
@@ -153,9 +157,10 @@ def constant_rows(constants: Constants) -> Iterator[Row]:
 def update_rows(updates: Updates) -> Iterator[Row]:
     for kind, number in sorted(updates.own_contents()):
         known = updates.by_key[kind, number]
-        for step, (after, _, _) in sorted(known.left.items()):
-            about = {"kind": kind, "number": number, "first": known.first, "step": step, "after": after}
-            yield about | updates.place((kind, number), step)
+        for step, update in sorted(known.left.items()):
+            about = {"kind": kind, "number": number, "first": known.first, "step": step}
+            did = {"after": update.after, "given": update.given, "numbers": update.numbers}
+            yield about | did | updates.place((kind, number), step)
 
 
 def generator_rows(rank: Rank) -> Iterator[Row]:

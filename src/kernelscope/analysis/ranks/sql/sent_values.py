@@ -27,7 +27,9 @@ class SentValues:
         rows = tables.dictionaries(
             'SELECT meeting, rank, "index", kernel_name, process_group, members, number, root, "names", '
             f"sent_names, sent, got, {_pieces(tables)} AS pieces "
-            "FROM collectives SEMI JOIN met USING (meeting) WHERE len(sent_names) > 0 "
+            "FROM collectives SEMI JOIN met USING (meeting) WHERE len(sent_names) + len(got) > 0 "
+            "AND meeting NOT IN (SELECT meeting FROM collectives GROUP BY meeting "
+            "HAVING min(kernel_name) <> max(kernel_name)) "
             "ORDER BY number, meeting, rank"
         )
         for meeting, group in groupby(rows, key=lambda row: int(row["meeting"])):
