@@ -59,7 +59,7 @@ def listening(session: Session) -> Iterator[None]:
         LaunchByLaunch(lambda: session.result.note(_NOT_REPLAYED)),
     ]  # fmt: skip
     if session.checks_all:
-        hooks.append(CompiledRegions(session.regions.compiled))
+        hooks.append(CompiledRegions(session.regions.compiled, session.regions.failed))
     PROBES.acquire(operators=False, strict=True)
     try:
         for hook in hooks:

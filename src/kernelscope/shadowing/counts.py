@@ -19,6 +19,7 @@ class Counts:
     graphs: int = 0
     stages: int = 0  # pairs of stages that were compared
     regions: int = 0  # compiled functions that were compared with the uncompiled ones
+    traced_regions: int = 0  # of them, those that were compared only with the graph that Dynamo traced
     arbitrary: int = 0  # of their results, those that depend on random numbers or uninitialised memory
     unjudged_regions: int = 0
     unjudged_launches: int = 0  # with an output that was not compared
@@ -53,7 +54,8 @@ class Counts:
         if self.stages:
             parts.append(f"{counted(self.stages, 'compiler step')} compared")
         if self.regions:
-            parts.append(f"{counted(self.regions, 'compiled function')} compared with eager")
+            traced = f", {self.traced_regions} of them as Dynamo traced it" if self.traced_regions else ""
+            parts.append(f"{counted(self.regions, 'compiled function')} compared with eager{traced}")
         shares = [f"{_percent(share)} of {_NAMES[name]}" for name, share in self.shares.items()]
         return f"{'; '.join(parts)}. Judged: {', '.join(shares)}."
 

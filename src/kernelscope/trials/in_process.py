@@ -134,7 +134,7 @@ class InProcessTrials:
         if self._check.judges:
             _install(stack, FxStages(session.stage))
             _install(stack, session.results)
-            _install(stack, CompiledRegions(session.regions.compiled))
+            _install(stack, CompiledRegions(session.regions.compiled, session.regions.failed))
         BUS.attach(session)
         stack.callback(BUS.detach, session)
         return session

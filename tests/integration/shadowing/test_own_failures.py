@@ -10,9 +10,11 @@ import torch
 
 import kernelscope
 from kernelscope.probes.compilation import lowering
+from kernelscope.probes.dynamo import compiled_regions
 from kernelscope.probes.launch import Launch
 from kernelscope.shadowing import session
 from kernelscope.shadowing.checks.launch_check import LaunchCheck
+from kernelscope.shadowing.regions import region_check
 from kernelscope.shadowing.writes.memory_check import MemoryCheck
 
 PLACES: dict[str, tuple[Any, str]] = {
@@ -21,6 +23,8 @@ PLACES: dict[str, tuple[Any, str]] = {
     "in the check of memory": (MemoryCheck, "before"),
     "when a graph is called": (session, "read_function"),
     "when a graph is lowered": (lowering, "_lowered"),
+    "when a function is compiled": (compiled_regions, "_traced"),
+    "when a function is called": (region_check._Execution, "_prepare"),
 }
 
 

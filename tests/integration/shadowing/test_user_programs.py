@@ -117,9 +117,25 @@ def views_in_place() -> list[torch.Tensor]:
     return torch.compile(written)(torch.arange(24.0).view(4, 6))
 
 
+def frozen_layers() -> list[torch.Tensor]:
+    """Where torch has MKL, Inductor packs the weights and adds the biases in a kernel of its own."""
+    model = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 32)).eval()
+    with torch.no_grad(), torch._inductor.config.patch(freezing=True):
+        return [torch.compile(model)(torch.randn(48, 64))]
+
+
+def masked_scores_dropped() -> list[torch.Tensor]:
+    def dropped(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        is_later = torch.ones(8, 8, dtype=torch.bool).triu(1)
+        scores = nn.functional.dropout((q @ k.t()).masked_fill(is_later, -torch.inf), 0.1)
+        return scores.nan_to_num()  # a dropped -inf is NaN
+
+    return [torch.compile(dropped)(torch.randn(8, 4), torch.randn(8, 4))]
+
+
 PROGRAMS = [
     ema, accumulated_gradients, function_with_its_own_gradient, eight_bits, counting_module, ragged_rows,
-    dataclass_in_dictionary_out, views_in_place,
+    dataclass_in_dictionary_out, views_in_place, frozen_layers, masked_scores_dropped,
 ]  # fmt: skip
 
 

@@ -23,6 +23,14 @@ def seeded(make: Make) -> Draw:
     return draw
 
 
+MASK = torch.zeros(512).masked_fill(torch.arange(512) % 3 == 0, -torch.inf)
+
+
+def masked(probability: float) -> torch.Tensor:
+    """Dropout of scores that are masked: -inf where they stay, NaN where they are dropped."""
+    return torch.dropout(MASK + 1, probability, True)
+
+
 SAME: dict[str, tuple[Make, Make, float]] = {
     "mirrored": (lambda: torch.rand(512), lambda: 1 - torch.rand(512), EPS),
     "one number": (lambda: torch.rand(1), lambda: torch.rand(2)[1:], EPS),
@@ -35,6 +43,8 @@ SAME: dict[str, tuple[Make, Make, float]] = {
     "by element": (lambda: torch.bernoulli(X), lambda: (torch.rand(300) < X).float(), EPS),
     "heavy tails": (lambda: torch.empty(512).cauchy_(), lambda: torch.randn(512) / torch.randn(512), EPS),
     "no randomness": (lambda: X, lambda: X * (1 + EPS), EPS),
+    "masked": (lambda: masked(0.1), lambda: masked(0.1), EPS),
+    "infinite": (lambda: torch.randn(512) + MASK.abs(), lambda: MASK.abs() - torch.randn(512), EPS),
     "without elements": (lambda: torch.rand(0), lambda: torch.rand(0), EPS),
 }
 OTHER: dict[str, tuple[Make, Make]] = {
@@ -46,6 +56,9 @@ OTHER: dict[str, tuple[Make, Make]] = {
     "broadcast": (lambda: torch.rand(16, 32), lambda: torch.rand(1, 32).expand(16, 32)),
     "spread": (lambda: torch.randn(100), lambda: torch.randn(100) * 1.06),
     "NaN": (lambda: torch.randn(100), lambda: torch.randn(100).sqrt()),
+    "inf": (lambda: torch.rand(100), lambda: 1 / torch.randint(0, 5, (100,))),
+    "share of inf": (lambda: masked(0.1), lambda: masked(0.2)),
+    "range beside inf": (lambda: MASK + torch.rand(512), lambda: MASK + torch.rand(512) * 1.01),
 }
 
 

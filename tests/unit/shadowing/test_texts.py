@@ -136,6 +136,11 @@ def test_a_clean_bill_says_what_it_means() -> None:
     )
     assert "1 launch of 1 graph: 20 buffers checked" in text
     assert "1 compiled function compared with eager" in text
+    result.counts.regions, result.counts.traced_regions = 3, 1
+    assert "does, or in 1 function what Dynamo traced, and no kernel" in str(result)
+    assert "3 compiled functions compared with eager, 1 of them as Dynamo traced it" in str(result)
+    result.counts.traced_regions = 3
+    assert str(result).startswith("Nothing wrong: the compiled program computes what Dynamo traced, and no")
     result.counts.arbitrary = 1
     assert "Left out of that comparison: 1 result that random numbers" in str(result)
 

@@ -46,16 +46,28 @@ class TracedRegion:
 
 
 class CompiledRegions(PatchSet):
-    """The probe: `compiled` may put another callable in place of each compiled one."""
+    """The probe: `compiled` may put another callable in place of each compiled one.
 
-    def __init__(self, compiled: Callable[[TracedRegion, Compiled], Compiled]) -> None:
-        self._compiled = compiled
+    `failed` is told of our own mistakes, which must not end the program.
+    """
+
+    def __init__(
+        self,
+        compiled: Callable[[TracedRegion, Compiled], Compiled],
+        failed: Callable[[str, Exception], None],
+    ) -> None:
+        self._compiled, self._failed = compiled, failed
         super().__init__(Patch(_COMPILE, self._around), Patch(_WRAPPED, _noting_caches))
 
     def _around(self, original: Any) -> Any:
         @functools.wraps(original)
         def call_user_compiler(output: Any, gm: Any, *args: Any, **kwargs: Any) -> Any:
-            traced = _traced(output, gm) if isinstance(gm, GraphModule) and not output.export else None
+            traced = None
+            if isinstance(gm, GraphModule) and not output.export:
+                try:
+                    traced = _traced(output, gm)
+                except Exception as error:
+                    self._failed("a compiled function", error)
             compiled = original(output, gm, *args, **kwargs)
             return compiled if traced is None else self._compiled(traced, compiled)
 
@@ -131,8 +143,11 @@ def _is_in_compiled_autograd() -> bool:
 
 def _name(source: Any) -> str:
     """`L['self']._parameters['weight']` as a person writes it: self.weight."""
-    name = source.name if source is not None else ""
-    name = str(name() if callable(name) else name)
+    try:
+        name = source.name if source is not None else ""
+        name = str(name() if callable(name) else name)
+    except NotImplementedError:  # what Dynamo itself made, such as a block mask
+        return ""
     for table in ("._modules", "._parameters", "._buffers"):
         name = name.replace(table, "")
     for space in ("L", "G"):

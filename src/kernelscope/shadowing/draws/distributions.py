@@ -7,6 +7,7 @@ element) has a mean and a variance over the runs. What looks wrong is drawn a se
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -100,8 +101,13 @@ def _differences(ours: torch.Tensor, theirs: torch.Tensor, eps: float) -> Iterat
     for beyond, words in _beyond(ours, theirs, near):
         if int(beyond.any(1).sum()) >= _BEYOND:
             yield words
-    if float(_standard(ours.isnan().double().mean(1), theirs.isnan().double().mean(1)).abs()) > _FAR:
-        yield "the share of NaN in its numbers differs"
+    for name, (one, other) in {
+        "NaN": (ours.isnan(), theirs.isnan()),
+        "inf": (ours == math.inf, theirs == math.inf),
+        "-inf": (ours == -math.inf, theirs == -math.inf),
+    }.items():
+        if float(_standard(one.double().mean(1), other.double().mean(1)).abs()) > _FAR:
+            yield f"the share of {name} in its numbers differs"
     for bound in _bounds(ours):
         if reason := _share_below(ours, theirs, bound, near):
             yield reason
@@ -126,13 +132,18 @@ def _tolerance(ours: torch.Tensor, eps: float) -> float:
 
 
 def _beyond(ours: torch.Tensor, theirs: torch.Tensor, near: float) -> Iterator[tuple[torch.Tensor, str]]:
-    finite = ours[ours.isfinite()]
-    if not len(finite):
+    """Numbers where eager has none; infinite ones only where eager has no infinite number at all."""
+    for infinite in (math.inf, -math.inf):
+        if not bool((ours == infinite).any()):
+            yield theirs == infinite, f"it draws {infinite}, and eager does not"
+    finite, is_finite = ours[ours.isfinite()], theirs.isfinite()
+    if not len(finite) or not bool(is_finite.any()):
         return
     low, high = float(finite.min()), float(finite.max())
-    top, bottom = float(theirs.nan_to_num().max()), float(theirs.nan_to_num().min())
-    yield theirs > high + near, f"it draws numbers up to {top:.4g}, and eager up to {high:.4g}"
-    yield theirs < low - near, f"it draws numbers down to {bottom:.4g}, and eager down to {low:.4g}"
+    top, bottom = float(theirs[is_finite].max()), float(theirs[is_finite].min())
+    above, below = is_finite & (theirs > high + near), is_finite & (theirs < low - near)
+    yield above, f"it draws numbers up to {top:.4g}, and eager up to {high:.4g}"
+    yield below, f"it draws numbers down to {bottom:.4g}, and eager down to {low:.4g}"
 
 
 def _bounds(ours: torch.Tensor) -> list[float]:

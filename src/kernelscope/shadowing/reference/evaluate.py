@@ -20,6 +20,7 @@ from kernelscope.probes.compilation.lowering import replaced_nodes
 from kernelscope.shadowing.draws.inductor_draws import drawn
 from kernelscope.shadowing.generator_state import seeded
 
+from .compiled_forms import compiled_form
 from .flex_attention import flex, is_flex
 from .graph_walk import concrete_sizes
 from .in_place import InPlace
@@ -30,6 +31,7 @@ from .node_kinds import (
     dtype_of,
     has_no_elements,
     is_copy,
+    is_packed_linear,
     is_random,
     is_uninitialised,
     is_user_kernel,
@@ -37,7 +39,6 @@ from .node_kinds import (
     why_not_again,
 )
 from .small_errors.rounding import WIDE, shaken_result, shaken_terms, widen, widened
-from .small_errors.ties import chooses_order, sorted_by_inductor
 from .subgraphs import has_subgraphs, nodes_of_pattern, wide_dtype, with_wide_subgraphs
 from .written_arguments import (
     cloned,
@@ -209,6 +210,8 @@ class Reference:
     def _of_shape(self, node: Node) -> torch.Tensor:
         """In place of an argument whose values are not used: NaN, so that a use would show."""
         fake = value_of(node)
+        if not isinstance(fake, torch.Tensor) or fake.layout is not torch.strided:
+            return torch.empty(0)
         shape, strides = (concrete_sizes(sizes, self._symbols) for sizes in (fake.shape, fake.stride()))
         device = torch.device("cpu") if self._offload else fake.device
         return filled(torch.empty_strided(shape, strides, dtype=fake.dtype, device=device), 0)
@@ -231,8 +234,8 @@ class Reference:
 
     def _plain(self, node: Node, args: Any, kwargs: Any) -> Any:
         target: Any = node.target
-        if self._triton and chooses_order(target, kwargs):
-            return sorted_by_inductor(target, args, kwargs)
+        if (found := compiled_form(target, args, kwargs, triton=self._triton)) is not None:
+            return found
         if self._facts_of(node).is_plain and node not in self._writers and node not in self._seeds:
             return target(*args, **kwargs)
         if node.op != "call_function":
@@ -291,7 +294,9 @@ class Reference:
             return widen(self._random(target, args, kwargs))
         if (replaced := replaced_nodes(node)) is not None:
             return self._replaced(replaced, args, kwargs, self._wide)
-        is_foreign = getattr(target, "namespace", "") not in ("aten", "prims")
+        is_foreign = getattr(target, "namespace", "") not in ("aten", "prims") and not is_packed_linear(
+            target
+        )
         facts = self._facts_of(node)
         if facts.may_have_subgraphs and has_subgraphs((args, kwargs)):
             args, kwargs = with_wide_subgraphs((args, kwargs))

@@ -17,6 +17,7 @@ from torch.fx import Node
 from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.graph_call_state import GraphCallState
 
+from .compiled_forms import leaves_out_the_bias
 from .graph_walk import Walked, stop_at, walk, walk_in_place
 from .node_kinds import is_given, is_user_kernel, is_view, kernel_arguments, reshaped, whole_of
 from .places import Holdings, Memories
@@ -197,7 +198,7 @@ class _Search:
             names = [target, *(n for n in same if not text.goes_on_after(n, self._line))]
             node = next((lowered.nodes[name] for name in names if name in lowered.nodes), None)
             origins = lowered.origins.get(target, ())
-            if _leaves_out_the_bias(node or (origins[0] if len(origins) == 1 else None), self._launch):
+            if leaves_out_the_bias(node or (origins[0] if len(origins) == 1 else None), self._launch):
                 nodes.pieces.append(target)
             elif node is None and len(origins) == 1:  # its node got another layout: see the reader
                 self._found[target] = Output(target, "result", origins[0], None, is_guess=True)
@@ -338,10 +339,3 @@ def _path_in_result(node: Node) -> tuple[int, ...]:
         assert isinstance(node.args[0], Node)
         node = node.args[0]
     return tuple(found)
-
-
-def _leaves_out_the_bias(node: Node | None, launch: Launch) -> bool:
-    """On a GPU a convolution is given no bias; the kernel that reads its result adds it."""
-    if node is None or node.target is not torch.ops.aten.convolution.default or node.args[2] is None:
-        return False
-    return launch.kwargs.get("bias", node) is None

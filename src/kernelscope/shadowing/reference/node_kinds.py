@@ -238,8 +238,16 @@ def _makes_memory(target: Any) -> bool:
     return str(target).startswith(("aten.empty", "aten.new_empty"))
 
 
+@functools.cache
+def is_packed_linear(target: Any) -> bool:
+    """A product with a weight in MKL's own layout, beside which the weight itself is given."""
+    return str(target).split(".")[:2] == ["mkl", "_mkl_linear"]
+
+
 def only_shapes(node: Node) -> list[Node]:
     """Arguments of which an operator uses the shape alone: compiled code need not have their values."""
+    if is_packed_linear(node.target):
+        return [node.args[1]] if isinstance(node.args[1], Node) else []
     packet = getattr(node.target, "overloadpacket", None)
     index = 0 if packet in _LIKE_FIRST else 1 if packet in _LIKE_SECOND else None
     found = node.args[index] if index is not None and index < len(node.args) else None

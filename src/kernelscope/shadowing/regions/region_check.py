@@ -19,7 +19,6 @@ from kernelscope.probes.dynamo.compiled_regions import Compiled, TracedRegion
 from kernelscope.shadowing.counts import Counts
 from kernelscope.shadowing.draws.compiled_draws import Draws, noted_draws
 from kernelscope.shadowing.program_state import without_function_modes
-from kernelscope.shadowing.reference.node_kinds import can_be_left_out, effect_of, why_not_again
 from kernelscope.shadowing.result import ShadowResult
 from kernelscope.shadowing.steps.traced_graphs import without_recomputing
 
@@ -30,17 +29,12 @@ from .eager_run import Differentiated, Eager, alone, parts_of, random_states
 from .function_run import UserFunction, frame_of, when_returned
 from .gradients import Backward, edges_of, watch_backward
 from .padding import may_be_padded, padded
-from .region import Difference, KnownWrong, Region
-from .region_culprit import VERDICT, culprit_of_region, suspect_of_region
+from .region import Difference, KnownWrong, Region, Unjudged, refuse
+from .region_culprit import VERDICT, culprit_of_region, raised, suspect_of_region
 
 DYNAMO = "Dynamo"
 MERGED = "it shares memory with another input, one of them is written to, and only the whole has a gradient"
 UNMATCHED = "eager draws different random numbers, and it is not known which correspond"
-_COMMUNICATES = ("_c10d_functional", "c10d", "_dtensor", "symm_mem")
-
-
-class Unjudged(Exception):
-    """Why a region is not compared, in a few words."""
 
 
 class RegionCheck:
@@ -67,6 +61,9 @@ class RegionCheck:
 
     def close(self) -> None:
         self.is_open = False
+
+    def failed(self, where: str, error: Exception) -> None:
+        self.result.fail(where, error)
 
     def compiled(self, traced: TracedRegion, call: Compiled) -> Compiled:
         """The probe's callback."""
@@ -151,15 +148,31 @@ class _Execution:
         with check.own_work(region):
             before = self._prepare(args)
         with noted_draws() as draws:
-            result = call(*args)
+            try:
+                result = call(*args)
+            except Exception as error:
+                if before is not None:
+                    with check.own_work(region):
+                        self._compare_failure(before, error, known)
+                raise
         if before is not None:
             with check.own_work(region):
                 self._compare(before, result, known, draws)
         return result
 
+    def _compare_failure(self, before: _Before, error: Exception, known: KnownWrong) -> None:
+        """The compiled code raised: does the traced graph, too?"""
+        self._check.counts.regions += 1
+        with alone():
+            try:
+                References(before.eager).run()
+            except Exception:
+                return
+        self._check.add(self._region, [raised(error)], known)
+
     def _prepare(self, args: Sequence[Any]) -> _Before:
         region = self._region
-        self._refuse(args)
+        refuse(region, args)
         with alone():
             # An optimizer's parameters are not inputs of the graph but attributes of it.
             tensors = dict(region.module.named_parameters()) | dict(region.module.named_buffers())
@@ -179,22 +192,6 @@ class _Execution:
 
         region.eager = Eager(call, region.inputs, states, differentiates=torch.is_grad_enabled())
         return _Before(region.eager, given, edges)
-
-    def _refuse(self, args: Sequence[Any]) -> None:
-        if torch._C._functorch.peek_interpreter_stack():
-            raise Unjudged("it runs inside a transform of torch.func")
-        if any(type(a).__name__ == "FakeTensor" for a in args):
-            raise Unjudged("it runs on fake tensors")
-        if (
-            any(a.is_cuda for a in args if isinstance(a, torch.Tensor))
-            and torch.cuda.is_current_stream_capturing()
-        ):
-            raise Unjudged("it runs while a CUDA graph is captured")
-        for node in self._region.module.graph.nodes:
-            if (effect := effect_of(node)) is not None and not can_be_left_out(effect):
-                raise Unjudged(why_not_again(effect))
-            if getattr(node.target, "namespace", "") in _COMMUNICATES:
-                raise Unjudged("it communicates with other processes")
 
     def _compare(self, before: _Before, result: Any, known: KnownWrong, draws: Draws) -> None:
         region, check, args = self._region, self._check, before.given
@@ -275,6 +272,7 @@ class _Execution:
             if not when_returned(frame, torch.compiler.disable(returned)):  # type: ignore[no-untyped-call]
                 reason = "a profiler is at work"
         if reason:
+            check.counts.traced_regions += 1
             text = f"Function {region.name} was compared with the graph that Dynamo traced, not with its code"
             check.result.note(f"{text}: {reason}.")
 
@@ -303,6 +301,7 @@ class _Execution:
 
     def _add_of_dynamo(self, found: Sequence[Difference], function: UserFunction) -> None:
         if found and function.asks:
+            self._check.counts.traced_regions += 1
             self._check.result.note(
                 f"Function {self._region.name} checks whether it is being compiled, and then computes "
                 "something different: it was compared with the graph that Dynamo traced, not with its code."

@@ -23,9 +23,17 @@ def suspect_of_region(suspects: Sequence[Culprit], region: Region, first: Differ
     return replace(kernel, reason=reason)
 
 
+def raised(error: Exception) -> Difference:
+    """Of compiled code where the uncompiled function does not."""
+    first, name = str(error).partition("\n")[0][:200], type(error).__name__
+    reason = f"compiled, it raises {name}: {first}, and uncompiled it does not"
+    return Difference(f"it raises {name}", reason, kind="raises")
+
+
 def culprit_of_region(region: Region, differences: Sequence[Difference], step: str) -> Culprit:
     first = differences[0]
     reason = f"{first.what} differs from the uncompiled function: {first.reason}"
+    reason = first.reason if first.kind == "raises" else reason
     if more := [each.what for each in differences[1:]]:
         reason += f" (and {', '.join(more[:3])}{', …' if len(more) > 3 else ''})"
     numbers = first.verdict.numbers if first.verdict is not None else {}
