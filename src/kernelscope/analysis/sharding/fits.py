@@ -90,6 +90,20 @@ def relative_error(value: Any, reference: Any) -> float:
     return max(rms(difference) / size, most / largest) if size else math.inf
 
 
+def is_apart(piece: Any, part: Any, whole: Any, limit: float) -> bool:
+    """Whether a part is off by more than a limit, which is relative to the whole."""
+    if piece.shape != part.shape:
+        return True
+    with np.errstate(all="ignore"):
+        difference = np.where((piece == part) | (np.isnan(piece) & np.isnan(part)), 0.0, np.abs(piece - part))
+    if not piece.size or not difference.any():
+        return False
+    finite = whole[np.isfinite(whole)]
+    largest = float(np.abs(finite).max(initial=0))
+    most = float(np.nan_to_num(difference, nan=np.inf).max())
+    return most > limit * largest
+
+
 def best(fits: Iterable[Fit]) -> Fit | None:
     """The first that is good, or else the one that is least off."""
     least: Fit | None = None

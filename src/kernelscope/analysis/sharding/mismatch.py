@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from kernelscope.model.call import KernelCall
 
@@ -20,3 +21,4 @@ class Mismatch:
     moment: str  # "before": an argument is laid out in another way than its DTensor says
     declared: Declared | None
     nearest: Fit | None
+    noises: Mapping[int, float] = field(default_factory=dict)  # by argument: how far the ranks were off then
