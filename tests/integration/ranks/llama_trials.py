@@ -255,6 +255,8 @@ def train(way: str, folder: Path, mesh: DeviceMesh | None, values: str) -> None:
             tokens = tokens.unflatten(1, (-1, 2)) if "accumulated" in words else tokens
             tokens = tokens.chunk(mesh.size(), 2 if "accumulated" in words else 1)[rank]
             tokens = tokens.flatten(1, 2) if "accumulated" in words else tokens
+    if rank and "other-token" in words:
+        tokens[0, 0, 0] += 1
     lr, how = 1e-2, dict[str, Any]()
     if rank and "other-lr" in words:
         lr = 2e-2
@@ -307,7 +309,8 @@ def main() -> None:
             train(way, folder, None, values)
         return
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=size)
-    mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("tp",))
+    shape, names = ((size,), ("tp",)) if size < 4 else ((2, size // 2), ("dp", "tp"))
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
     for way in sys.argv[5:]:
         train(way, folder, mesh, values)
     dist.destroy_process_group()

@@ -255,7 +255,7 @@ class Search:
         """In the declared layout, or in whichever fits best; None without values."""
         if declared is not None:
             return best(self.fits(call, calls, position, moment, noise, (declared.mesh, declared)))
-        return best(self.fits(call, calls, position, moment, noise))
+        return best(self.fits(call, calls, position, moment, noise), noise)
 
     def fits(
         self, call: KernelCall, calls: list[KernelCall], position: int, moment: str, noise: float,
