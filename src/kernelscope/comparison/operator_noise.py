@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from kernelscope.analysis.random_operators import is_random
-from kernelscope.analysis.sharding.fits import eps_of, relative_error
 from kernelscope.analysis.sharding.part import Part, inputs
+from kernelscope.analysis.sharding.values.fits import eps_of, relative_error
 from kernelscope.model.call import KernelCall
 
 _REPLICAS = 4

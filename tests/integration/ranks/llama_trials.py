@@ -262,7 +262,8 @@ def train(way: str, folder: Path, mesh: DeviceMesh | None, values: str) -> None:
         lr = 2e-2
     if mesh is not None and "other-beta" in words:
         how = {"betas": (0.9, 0.99)}
-    optimizer = OPTIMIZERS[name](model.parameters(), lr=lr, **how)
+    groups = [{"params": [parameter]} for parameter in model.parameters()]
+    optimizer = OPTIMIZERS[name](groups, lr=lr, **how)
     with kernelscope.record(path=folder / way, values=values, ops="all"):
         for step in range(2):
             for part in tokens[step].chunk(2 if "accumulated" in words else 1):
@@ -280,6 +281,9 @@ def train(way: str, folder: Path, mesh: DeviceMesh | None, values: str) -> None:
             if step and rank and "stale" in words:  # wrong: the state of the optimizer is one step old
                 for state in optimizer.state.values():
                     _local(state["exp_avg"]).zero_()
+            if step and rank and "late-lr" in words:  # wrong, where AdamW has made more of rounding before
+                for group in optimizer.param_groups:
+                    group["lr"] *= 1.5 if group["params"][0] is model.blocks[0].mlp.up.weight else 1.0
             optimizer.step()
             optimizer.zero_grad()
 

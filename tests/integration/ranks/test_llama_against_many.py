@@ -38,6 +38,10 @@ QUICK_PLANTED = {
 }  # fmt: skip
 PLANTED = {
     "tp+adamw+other-lr": ("values-differ", (1,), "aten.mul_.Tensor", "the number other is 0.9998 on rank 1"),
+    "tp+adamw+late-lr": ("values-differ", (1,), "aten.mul_.Tensor", "the number other is 0.99985 on rank 1"),
+    "vocabulary+adamw+other-token": (
+        "values-differ", (1,), "aten.embedding.default", "looks for the reference's rows at other places",
+    ),
     "ddp+lion+other-lr": ("values-differ", (1,), "aten.add_.Tensor", "the number alpha is -0.02 on rank 1"),
     "ddp+factored+other-lr": ("values-differ", (1,), "aten.add_.Tensor", "the number alpha is -0.02"),
     "fsdp+adamw+other-beta": ("values-differ", (0, 1), "aten.addcmul_.default", "on ranks 0, 1, and 0.00100"),
@@ -52,7 +56,7 @@ PLANTED = {
         "norm of its own part",
     ),
     "vocabulary+adamw+untied": ("values-differ", (0, 1), "aten.add_.Tensor", "no layout turns"),
-}
+}  # fmt: skip
 ONE_OF = {"lion": "one+lion", "factored": "one+factored"}
 
 

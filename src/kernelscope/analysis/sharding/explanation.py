@@ -8,14 +8,15 @@ from kernelscope.analysis.ranks.rank import communicates
 from kernelscope.model.call import KernelCall
 
 from .declared import Declared
-from .fits import Fit
-from .layouts import Layout
+from .masked import is_masked, looking_elsewhere
 from .mismatch import Mismatch
 from .observed import HASHES
 from .part import inputs
 from .result import NOT_REDUCED, PLACEMENT, VALUES, CallPlace, ShardedDifference
 from .search import Search
 from .tracing import Source, claims, first_term, source_of
+from .values.fits import Fit
+from .values.layouts import Layout
 from .which_ranks import named, other_numbers
 
 _A_TERM = "each rank holds one term of a sum: their sum is the reference's value, what a rank holds is not"
@@ -54,8 +55,16 @@ class _Explanation:
                 "not tell in which way: record both with --values save"
             )
             return self._made(VALUES, name, reason)
+        if found.does_not_follow:
+            return self._other(name)
         if found.declared is not None and held is not None:
             return self._misdeclared(name, found.declared, held)
+        if found.declared is not None and (ranks := self._looking_elsewhere(found.declared)):
+            reason = (
+                f"{named(ranks)} {'looks' if len(ranks) == 1 else 'look'} for the reference's rows at other "
+                "places: the indices differ, or the first row that a rank has"
+            )
+            return self._made(VALUES, name, reason, ranks=ranks)
         terms = [i for i, each in self._inputs.items() if each is not None and each.layout.is_partial]
         if terms and found.moment == "after":
             some = self._apart(terms[0], "before")
@@ -64,6 +73,13 @@ class _Explanation:
         if found.moment == "before":
             lost = [position]
         return self._lost(lost[0]) if lost else self._other(name)
+
+    def _looking_elsewhere(self, declared: Declared) -> tuple[int, ...]:
+        if not is_masked(declared.layout):
+            return ()
+        both = list(zip(self._search.ranks, self._found.calls, strict=True))
+        reference, call = self._search.reference, self._found.reference
+        return looking_elsewhere(reference, call, both, declared.mesh, declared.layout)
 
     def _misdeclared(self, name: str, declared: Declared, held: Fit) -> ShardedDifference:
         said = f"{name} is declared {declared.layout} of a tensor of shape {list(declared.shape)}"
@@ -138,6 +154,9 @@ class _Explanation:
             apart = tuple(rank for rank in ranks if any(rank in each.given for each in others))
             reason = f"the ranks read what the reference reads, but {'; '.join(map(str, others))}"
             return self._made(VALUES, name, reason, ranks=apart)
+        if self._found.does_not_follow:
+            reason = "the operator, run on what the ranks read, does not give what they hold"
+            return self._made(VALUES, name, reason)
         kinds = {str(each.layout) for each in self._inputs.values() if each is not None}
         sharded = {each for each in kinds if "Shard" in each}
         if len(kinds) > 1 and sharded:

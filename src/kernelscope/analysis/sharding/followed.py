@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from kernelscope.model.call import KernelCall
 
 from .declared import Declared
-from .fits import Fit, best
-from .layouts import Layout, Mesh
 from .observed import Observed
 from .part import Part, inputs
+from .values.fits import Fit, best
+from .values.layouts import Layout, Mesh
 
 # What an operator of the reference leaves, by argument, of these tensors; None: it cannot be run.
 Rerun = Callable[[Part, KernelCall, Mapping[int, Any]], dict[int, Any] | None]

@@ -13,9 +13,9 @@ import numpy as np
 
 from kernelscope.model.call import KernelCall
 
-from .hashes import slice_of
-from .layouts import MASKED, REPLICATE, Layout, Mesh
 from .part import Part
+from .values.hashes import slice_of
+from .values.layouts import MASKED, REPLICATE, Layout, Mesh
 
 _INDICES = ("indices", "index")
 
@@ -45,12 +45,21 @@ def without_other_rows(
         first, count = _rows(mesh, layout, part.rank)
         has = (sought >= first) & (sought < first + count)
         found = pieces[part.rank]
-        extra = (1,) * (found.ndim - has.ndim)
+        extra = (1,) * max(found.ndim - has.ndim, 0)
         wrong = has & (looked != sought - first)
         found = np.where(has.reshape(*has.shape, *extra), found, 0.0)
         kept[part.rank] = np.where(wrong.reshape(*has.shape, *extra), np.nan, found)
     sums = tuple("Partial(sum)" if MASKED.fullmatch(each) else each for each in layout.placements)
     return kept, Layout(sums)
+
+
+def looking_elsewhere(
+    reference: Part, call: KernelCall, both: Sequence[tuple[Part, KernelCall]], mesh: Mesh, layout: Layout
+) -> tuple[int, ...]:
+    """The ranks that have a row which is looked up, and look for it at another place."""
+    none = {part.rank: np.zeros(()) for part, _ in both}
+    kept = without_other_rows(reference, call, both, none, mesh, layout)
+    return tuple(rank for rank, found in kept[0].items() if np.isnan(found).any()) if kept else ()
 
 
 def _rows(mesh: Mesh, layout: Layout, rank: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kernelscope.model.call import KernelCall
 
 from .declared import Declared
-from .fits import Fit
+from .values.fits import Fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +22,4 @@ class Mismatch:
     declared: Declared | None
     nearest: Fit | None
     noises: Mapping[int, float] = field(default_factory=dict)  # by argument: how far the ranks were off then
+    does_not_follow: bool = False  # it is near the reference's, but not what the operator makes of its inputs

@@ -7,12 +7,12 @@ from typing import Any
 
 from kernelscope.model.call import KernelCall
 
-from .fits import Allowed, Fit, fit, is_apart
-from .hashes import hash_fit, slice_of, unequal_replicas
-from .layouts import Joined, Layout, Mesh, joined
 from .masked import is_masked, without_other_rows
 from .part import Part
-from .summaries import stats_fit
+from .values.fits import Allowed, Fit, fit, is_apart
+from .values.hashes import hash_fit, slice_of, unequal_replicas
+from .values.layouts import Joined, Layout, Mesh, joined
+from .values.summaries import stats_fit
 
 SAVED, STATISTICS, HASHES = "saved", "statistics", "hashes"
 

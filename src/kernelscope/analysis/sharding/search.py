@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from kernelscope.model.call import KernelCall
 
 from .declared import Declared
-from .fits import Allowed, Fit, best, eps_of
 from .followed import Rerun, from_what_was_read
-from .layouts import Layout, Mesh, possible_layouts
 from .mismatch import Mismatch
 from .observed import HASHES, SAVED, STATISTICS, Observed
 from .open_questions import OpenQuestions
 from .pairing import Pairing
 from .part import Part, inputs, outputs
 from .tracing import Layouts
+from .values.fits import Allowed, Fit, best, eps_of
+from .values.layouts import Layout, Mesh, possible_layouts
 
 _CANCELLED = 64.0  # roundings of each number that was added up
 _UNSEEN_GAIN = 4.0  # of noise, by a call that was not compared
@@ -228,7 +228,8 @@ class Search:
             again = from_what_was_read(self, self._rerun, call, calls, position)
             if again is not None and not again.is_good:
                 declared = self.declaration(calls[0], position, is_result=True)
-                return Mismatch(call, calls, position, "after", declared, again, self._noises(call))
+                noises = self._noises(call)
+                return Mismatch(call, calls, position, "after", declared, again, noises, does_not_follow=True)
         return None
 
     def _misdeclared(self, call: KernelCall, calls: list[KernelCall], position: int) -> Mismatch | None:
