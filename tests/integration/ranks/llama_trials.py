@@ -313,8 +313,7 @@ def main() -> None:
             train(way, folder, None, values)
         return
     dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=size)
-    shape, names = ((size,), ("tp",)) if size < 4 else ((2, size // 2), ("dp", "tp"))
-    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+    mesh = init_device_mesh("cpu", (size,), mesh_dim_names=("tp",))
     for way in sys.argv[5:]:
         train(way, folder, mesh, values)
     dist.destroy_process_group()

@@ -9,6 +9,7 @@ from kernelscope.model.call import KernelCall
 
 from .declared import Declared
 from .followed import Rerun, from_what_was_read
+from .masked import is_masked
 from .mismatch import Mismatch
 from .observed import HASHES, SAVED, STATISTICS, Observed
 from .open_questions import OpenQuestions
@@ -203,6 +204,8 @@ class Search:
         wrong: Mismatch | None = None
         for position in mine:
             declared = self.declaration(calls[0], position, is_result=True)
+            if declared is None and self._is_masked_on_a_part(calls[0], position):
+                continue
             near = self.nearest(call, calls, position, "after", declared, noise)
             if near is not None and not near.is_good:
                 wrong = Mismatch(call, calls, position, "after", declared, near, self._noises(call))
@@ -215,6 +218,11 @@ class Search:
             return None
         claims = (self._misdeclared(call, calls, position) for position in inputs(call))
         return next((claim for claim in claims if claim is not None), wrong or found)
+
+    def _is_masked_on_a_part(self, call: KernelCall, position: int) -> bool:
+        """Whether rows were looked up within a part of the mesh: how the others hold them is not declared."""
+        found = self.ranks[0].dtensors.of_argument(call, position, is_result=True)
+        return found is not None and is_masked(found.layout)
 
     def _unfounded(
         self, call: KernelCall, calls: list[KernelCall], found: Mapping[int, Fit]
