@@ -20,7 +20,7 @@ from kernelscope.store.ranks.rank_parts import has_ranks, rank_parts
 from kernelscope.store.stored_run import StoredRun, load
 from kernelscope.text.amounts import counted
 
-from .operator_noise import rounding_explains
+from .operator_noise import is_elementwise, results_of, rounding_explains
 
 _MOST_ALONE = 0.5  # of the calls up to a difference, or of all that lead to the gradients
 _MADE = "that has no counterpart may have made it so"
@@ -37,7 +37,7 @@ def diff_sharded(one: str | os.PathLike[str], many: str | os.PathLike[str]) -> S
         print(result)
     """
     alone, ranks, notes = _reference(folder.resolve(Path(one))), *_ranks(folder.resolve(Path(many)))
-    search = Search(alone, ranks, rounding_explains)
+    search = Search(alone, ranks, rounding_explains, results_of, is_elementwise)
     mismatch = search.first_mismatch()
     if mismatch is None and not search.compared:
         raise RunError(_nothing_compared(search))

@@ -1,4 +1,4 @@
-"""How far the result of a recorded operator moves when its inputs are off by rounding: it is run again."""
+"""A recorded operator, run again on inputs that are off by rounding, or on those that the ranks held."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from kernelscope.analysis.random_operators import is_random
-from kernelscope.analysis.sharding.fits import eps_of, relative_error
 from kernelscope.analysis.sharding.part import Part, inputs
+from kernelscope.analysis.sharding.values.fits import eps_of, relative_error
 from kernelscope.model.call import KernelCall
 
 _REPLICAS = 4
+_NOT_ELEMENTWISE = ("norm", "max", "sum", "rms")  # in the names of operators on lists of tensors
 _TIMES = 16.0  # the measured noise
 _ITEM = re.compile(r"(.*?)[\[_.](\d+)\]?")
 _TORCH_NAME = re.compile(r"torch\.(\w+)")
@@ -34,13 +35,37 @@ def rounding_explains(
     return error <= _TIMES * max(relative_error(each, expected) for each in moved)
 
 
+def results_of(part: Part, call: KernelCall, given: Mapping[int, Any]) -> dict[int, Any] | None:
+    """What the operator leaves of other tensors, with the recorded numbers; None if it cannot be run."""
+    if is_random(call.kernel_name) or not _may_run(call):
+        return None
+    try:
+        return _run(part, call, {}, 0, given)
+    except Exception:  # an operator of the program's own, or one whose arguments were not saved
+        return None
+
+
+def is_elementwise(call: KernelCall) -> bool:
+    """Whether each element of the result is made of one element of each argument."""
+    space, name, overload = (*call.kernel_name.split("."), "", "")[:3]
+    if space != "aten":
+        return False
+    if name.startswith(("_foreach_", "_fused_")):
+        return not any(word in name for word in _NOT_ELEMENTWISE)
+    operator = getattr(getattr(torch.ops.aten, name, None), overload, None)
+    return torch.Tag.pointwise in getattr(operator, "tags", ())
+
+
 def _may_run(call: KernelCall) -> bool:
     """A run names the operator, and may come from elsewhere: only ATen, and without texts such as paths."""
     texts = [_plain(value) for value in call.args if isinstance(value, str)]
     return call.kernel_name.startswith("aten.") and not any(isinstance(text, str) for text in texts)
 
 
-def _run(part: Part, call: KernelCall, noises: Mapping[int, float], seed: int) -> dict[int, Any]:
+def _run(
+    part: Part, call: KernelCall, noises: Mapping[int, float], seed: int,
+    instead: Mapping[int, Any] | None = None,
+) -> dict[int, Any]:  # fmt: skip
     """What it leaves, by argument; its inputs are perturbed unless the seed is 0."""
     space, name, overload = call.kernel_name.split(".")
     operator = getattr(getattr(getattr(torch.ops, space), name), overload)
@@ -53,7 +78,10 @@ def _run(part: Part, call: KernelCall, noises: Mapping[int, float], seed: int) -
         if arg.tensor is None:
             values.append(_plain(given))
             continue
-        held = part.value(call, i, "before") if i in readable else np.zeros(arg.tensor.shape)
+        if instead is not None and i in instead:
+            held = instead[i]
+        else:
+            held = part.value(call, i, "before") if i in readable else np.zeros(arg.tensor.shape)
         if held is None:
             raise ValueError(f"{arg.name} was not saved")
         eps = eps_of(arg.tensor)

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from kernelscope.analysis.sharding.declared import DTensors
-from kernelscope.analysis.sharding.fits import Allowed, best, fit
-from kernelscope.analysis.sharding.hashes import bits_of, hash_fit, slice_of
-from kernelscope.analysis.sharding.layouts import Layout, Mesh, joined, possible_layouts
-from kernelscope.analysis.sharding.summaries import stats_fit
+from kernelscope.analysis.sharding.values.fits import Allowed, best, fit
+from kernelscope.analysis.sharding.values.hashes import bits_of, hash_fit, slice_of
+from kernelscope.analysis.sharding.values.layouts import Layout, Mesh, joined, possible_layouts
+from kernelscope.analysis.sharding.values.summaries import stats_fit
 from kernelscope.events import DTENSOR_ENDS, DTENSOR_OPERATOR, MESH, Mark
 from kernelscope.fingerprint import fingerprint
 from kernelscope.fingerprint.stats import Stats

@@ -10,7 +10,7 @@ from typing import Any
 from kernelscope.events import DTENSOR_ENDS, DTENSOR_OPERATOR, MESH, Mark
 from kernelscope.model.call import KernelCall
 
-from .layouts import Layout, Mesh
+from .values.layouts import Layout, Mesh
 
 
 @dataclass(frozen=True, slots=True)

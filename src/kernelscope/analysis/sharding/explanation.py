@@ -8,14 +8,16 @@ from kernelscope.analysis.ranks.rank import communicates
 from kernelscope.model.call import KernelCall
 
 from .declared import Declared
-from .fits import Fit
-from .layouts import Layout
+from .masked import is_masked, looking_elsewhere
 from .mismatch import Mismatch
 from .observed import HASHES
 from .part import inputs
 from .result import NOT_REDUCED, PLACEMENT, VALUES, CallPlace, ShardedDifference
 from .search import Search
 from .tracing import Source, claims, first_term, source_of
+from .values.fits import Fit
+from .values.layouts import Layout
+from .which_ranks import named, other_numbers
 
 _A_TERM = "each rank holds one term of a sum: their sum is the reference's value, what a rank holds is not"
 
@@ -53,15 +55,31 @@ class _Explanation:
                 "not tell in which way: record both with --values save"
             )
             return self._made(VALUES, name, reason)
+        if found.does_not_follow:
+            return self._other(name)
         if found.declared is not None and held is not None:
             return self._misdeclared(name, found.declared, held)
+        if found.declared is not None and (ranks := self._looking_elsewhere(found.declared)):
+            reason = (
+                f"{named(ranks)} {'looks' if len(ranks) == 1 else 'look'} for the reference's rows at other "
+                "places: the indices differ, or the first row that a rank has"
+            )
+            return self._made(VALUES, name, reason, ranks=ranks)
         terms = [i for i, each in self._inputs.items() if each is not None and each.layout.is_partial]
         if terms and found.moment == "after":
-            return self._not_reduced(terms[0])
+            some = self._apart(terms[0], "before")
+            return self._of_some(terms[0], some) if some else self._not_reduced(terms[0])
         lost = [i for i, each in self._inputs.items() if each is None]
         if found.moment == "before":
             lost = [position]
         return self._lost(lost[0]) if lost else self._other(name)
+
+    def _looking_elsewhere(self, declared: Declared) -> tuple[int, ...]:
+        if not is_masked(declared.layout):
+            return ()
+        both = list(zip(self._search.ranks, self._found.calls, strict=True))
+        reference, call = self._search.reference, self._found.reference
+        return looking_elsewhere(reference, call, both, declared.mesh, declared.layout)
 
     def _misdeclared(self, name: str, declared: Declared, held: Fit) -> ShardedDifference:
         said = f"{name} is declared {declared.layout} of a tensor of shape {list(declared.shape)}"
@@ -87,6 +105,8 @@ class _Explanation:
                 f"{name} is not reduced: the mean over the ranks is the reference's value, "
                 f"what a rank holds is not{said}"
             )
+        elif fit.layout.is_of_norms:
+            reason = f"{name} is not reduced: each rank holds the norm of its own part{said}"
         else:
             reason = f"{name} is not reduced: {_A_TERM}{said}"
         began = since[0] if since is not None else None
@@ -95,6 +115,8 @@ class _Explanation:
     def _lost(self, position: int) -> ShardedDifference:
         """An input that is in no layout what the reference reads."""
         name = self._call.arguments[position].name
+        if some := self._apart(position, "before"):
+            return self._of_some(position, some)
         source = source_of(self._part, self._search.layouts, self._call, position)
         if not isinstance(source, Source):
             return self._made(VALUES, name, _of_unknown_source(name, source))
@@ -115,7 +137,26 @@ class _Explanation:
         )
         return self._made(VALUES, name, reason, held=was, since=source.call)
 
+    def _of_some(self, position: int, ranks: tuple[int, ...]) -> ShardedDifference:
+        """An input that only some ranks do not have as the reference has it."""
+        name, first = self._call.arguments[position].name, self._search.world.ranks.index(ranks[0])
+        calls = self._found.calls
+        writer = self._search.ranks[first].writer(calls[first], position)
+        reason = (
+            f"what {named(ranks)} {'reads' if len(ranks) == 1 else 'read'} is not the reference's {name}; "
+            "what the other ranks read is"
+        )
+        return self._made(VALUES, name, reason, since=writer, ranks=ranks)
+
     def _other(self, name: str) -> ShardedDifference:
+        ranks = self._search.world.ranks
+        if others := list(other_numbers(self._found.reference, self._found.calls, ranks)):
+            apart = tuple(rank for rank in ranks if any(rank in each.given for each in others))
+            reason = f"the ranks read what the reference reads, but {'; '.join(map(str, others))}"
+            return self._made(VALUES, name, reason, ranks=apart)
+        if self._found.does_not_follow:
+            reason = "the operator, run on what the ranks read, does not give what they hold"
+            return self._made(VALUES, name, reason)
         kinds = {str(each.layout) for each in self._inputs.values() if each is not None}
         sharded = {each for each in kinds if "Shard" in each}
         if len(kinds) > 1 and sharded:
@@ -124,8 +165,30 @@ class _Explanation:
                 "as if they belonged together: an argument does not have the layout that the operator needs"
             )
             return self._made(PLACEMENT, name, reason)
+        if apart := self._apart(self._found.position, self._found.moment):
+            reason = (
+                f"the ranks read what the reference reads, but the result of {named(apart)} is not its result"
+            )
+            return self._made(VALUES, name, reason, ranks=apart)
         reason = "the ranks read what the reference reads, but no layout turns their result into its result"
         return self._made(VALUES, name, reason)
+
+    def _apart(self, position: int, moment: str) -> tuple[int, ...]:
+        """The ranks whose part is not the reference's, if those of others are."""
+        found = self._found
+        if moment == "after":
+            noise = max(found.noises.values(), default=0.0)
+        else:
+            noise = found.noises.get(position, 0.0)
+        seen = self._search.observed(found.reference, found.calls, position, moment, noise)
+        if seen is None:
+            return ()
+        declared = self._search.declaration(self._call, position, is_result=moment == "after")
+        layouts = self._search.layouts_of(found.reference, found.calls, position, declared, "optimizer")
+        fits = [seen.fit(mesh, layout, is_declared=declared is not None) for mesh, layout in layouts]
+        near = min((each for each in fits if each is not None), key=lambda each: each.error, default=None)
+        apart = seen.ranks_apart(near) if near is not None else ()
+        return apart if len(apart) < len(found.calls) else ()
 
     def _listed(self) -> str:
         names = self._call.arguments
@@ -147,7 +210,7 @@ class _Explanation:
 
     def _fits(self, position: int, moment: str) -> Iterator[Fit]:
         found = self._found
-        noise = self._search.noise_of(found.reference, position)
+        noise = found.noises.get(position, 0.0)
         phase = "backward" if found.reference.phase == "optimizer" else None  # also sums, and scaled ones
         return self._search.fits(found.reference, found.calls, position, moment, noise, phase=phase)
 
@@ -160,17 +223,18 @@ class _Explanation:
 
     def _made(
         self, kind: str, argument: str, reason: str, *, held: Layout | None = None,
-        since: KernelCall | None = None, claim: Declared | None = None,
+        since: KernelCall | None = None, claim: Declared | None = None, ranks: tuple[int, ...] = (),
     ) -> ShardedDifference:  # fmt: skip
         found, declared = self._found, claim or self._declared(argument)
-        near = found.nearest
+        near, all_ranks = found.nearest, self._search.world.ranks
+        call = found.calls[all_ranks.index(ranks[0])] if ranks else self._call
         arguments = self._call.arguments
         shown = tuple(
             (arguments[i].name, str(each.layout) if each is not None else "not the reference's in any layout")
             for i, each in self._inputs.items()
         )
         return ShardedDifference(
-            kind, self._search.world.ranks, CallPlace.of(self._call), CallPlace.of(found.reference), argument,
+            kind, ranks or all_ranks, CallPlace.of(call), CallPlace.of(found.reference), argument,
             found.moment if argument == arguments[found.position].name else "before",
             str(declared.layout) if declared is not None else None,
             str(held) if held is not None else None, shown,

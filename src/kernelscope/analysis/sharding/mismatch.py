@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from kernelscope.model.call import KernelCall
 
 from .declared import Declared
-from .fits import Fit
+from .values.fits import Fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,5 @@ class Mismatch:
     moment: str  # "before": an argument is laid out in another way than its DTensor says
     declared: Declared | None
     nearest: Fit | None
+    noises: Mapping[int, float] = field(default_factory=dict)  # by argument: how far the ranks were off then
+    does_not_follow: bool = False  # it is near the reference's, but not what the operator makes of its inputs

@@ -7,11 +7,12 @@ from typing import Any
 
 from kernelscope.model.call import KernelCall
 
-from .fits import Allowed, Fit, fit
-from .hashes import hash_fit, unequal_replicas
-from .layouts import Layout, Mesh
+from .masked import is_masked, without_other_rows
 from .part import Part
-from .summaries import stats_fit
+from .values.fits import Allowed, Fit, fit, is_apart
+from .values.hashes import hash_fit, slice_of, unequal_replicas
+from .values.layouts import Joined, Layout, Mesh, joined
+from .values.summaries import stats_fit
 
 SAVED, STATISTICS, HASHES = "saved", "statistics", "hashes"
 
@@ -24,6 +25,7 @@ class Observed:
         position: int, moment: str, allowed: Allowed,
     ) -> None:  # fmt: skip
         self._allowed = allowed
+        self._reference, self._parts, self._call, self._calls = reference, ranks, call, calls
         both = list(zip(ranks, calls, strict=True))
         self.means = ""  # which of these it is compared by; nothing where there is none
         self._whole: Any = reference.value(call, position, moment)
@@ -49,6 +51,10 @@ class Observed:
 
     def fit(self, mesh: Mesh, layout: Layout, *, is_declared: bool) -> Fit | None:
         """None where what was recorded does not decide."""
+        if not layout.is_known:
+            return None
+        if is_masked(layout):
+            return self._fit_of_rows(mesh, layout)
         if self.means == SAVED:
             return fit(self._pieces, self._whole, mesh, layout, self._allowed)
         if self.means == STATISTICS:
@@ -56,3 +62,36 @@ class Observed:
         if is_declared and (unequal := unequal_replicas(self._pieces, mesh, layout)) is not None:
             return unequal
         return hash_fit(self._pieces, self._whole, self._saved, self._dtype, mesh, layout)
+
+    def joined(self, mesh: Mesh, layout: Layout) -> Joined | None:
+        """The value that the ranks hold together; None where elements were not saved."""
+        return joined(self._pieces, mesh, layout) if self.means == SAVED and not is_masked(layout) else None
+
+    def fit_of(self, expected: Any, mesh: Mesh, layout: Layout) -> Fit | None:
+        """Beside another value than the reference's."""
+        if self.means != SAVED or is_masked(layout):
+            return None
+        return fit(self._pieces, expected, mesh, layout, self._allowed)
+
+    def ranks_apart(self, near: Fit) -> tuple[int, ...]:
+        """The ranks whose part is not the reference's, in the layout that fits best."""
+        if self.means != SAVED or is_masked(near.layout) or near.layout.is_partial:
+            return ()
+        return tuple(
+            rank
+            for rank, piece in self._pieces.items()
+            if (part := slice_of(self._whole, near.mesh, near.layout, rank)) is None
+            or is_apart(piece / near.layout.scale, part, self._whole, near.limit)
+        )
+
+    def _fit_of_rows(self, mesh: Mesh, layout: Layout) -> Fit | None:
+        """What looking up rows gave, where each rank has some of them."""
+        if self.means != SAVED:
+            return None
+        both = list(zip(self._parts, self._calls, strict=True))
+        kept = without_other_rows(self._reference, self._call, both, self._pieces, mesh, layout)
+        if kept is None:
+            return None
+        pieces, terms = kept
+        found = fit(pieces, self._whole, mesh, terms, self._allowed)
+        return Fit(mesh, layout, found.error, found.limit)

@@ -19,8 +19,8 @@ from kernelscope.store.stored_run import StoredRun
 from kernelscope.store.tensors import is_tensor_file, read_tensor
 
 from .declared import DTensors
-from .layouts import rms
-from .summaries import rms_of
+from .values.layouts import rms
+from .values.summaries import rms_of
 
 _READ_ONLY = ("_local_scalar_dense", "_wrap_tensor_autograd", "wait_tensor")
 _KEPT_ARRAYS = 512

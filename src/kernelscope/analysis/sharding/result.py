@@ -11,6 +11,8 @@ from kernelscope.text.amounts import counted
 from kernelscope.text.frames import frame_form, source_line
 from kernelscope.text.visible import visible
 
+from .which_ranks import named
+
 NOT_REDUCED = "missing-all-reduce"
 PLACEMENT = "wrong-placement"
 VALUES = "values-differ"
@@ -48,7 +50,7 @@ class ShardedDifference:
 
     kind: str  # missing-all-reduce, wrong-placement, values-differ
     ranks: tuple[int, ...]
-    call: CallPlace  # of the first rank
+    call: CallPlace  # of the first of these ranks
     reference: CallPlace
     argument: str
     moment: str  # before: an input; after: a result
@@ -72,9 +74,8 @@ class ShardedDifference:
         }  # fmt: skip
 
     def lines(self) -> list[str]:
-        ranks = ", ".join(map(str, self.ranks[:8])) + (" …" if len(self.ranks) > 8 else "")
         call = self.call
-        lines = [f"{self.kind}: ranks {ranks}, step {call.step}, call {call.index}"]
+        lines = [f"{self.kind}: {named(self.ranks)}, step {call.step}, call {call.index}"]
         lines.append(
             f"  {call.kernel_name}, {'argument' if self.moment == 'before' else 'result'} {self.argument}"
         )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kernelscope.model.call import KernelCall
 
 from .declared import Declared
-from .fits import Allowed, Fit, best, eps_of
-from .layouts import Layout, Mesh, possible_layouts
+from .followed import Rerun, from_what_was_read
+from .masked import is_masked
 from .mismatch import Mismatch
 from .observed import HASHES, SAVED, STATISTICS, Observed
 from .open_questions import OpenQuestions
 from .pairing import Pairing
 from .part import Part, inputs, outputs
 from .tracing import Layouts
+from .values.fits import Allowed, Fit, best, eps_of
+from .values.layouts import Layout, Mesh, possible_layouts
 
 _CANCELLED = 64.0  # roundings of each number that was added up
 _UNSEEN_GAIN = 4.0  # of noise, by a call that was not compared
@@ -28,10 +30,13 @@ SecondOpinion = Callable[[Part, KernelCall, int, float, Mapping[int, float]], bo
 class Search:
     """Goes through the reference's calls in order, up to the first mismatch."""
 
-    def __init__(self, reference: Part, ranks: Sequence[Part], second_opinion: SecondOpinion) -> None:
+    def __init__(
+        self, reference: Part, ranks: Sequence[Part], second_opinion: SecondOpinion, rerun: Rerun,
+        is_elementwise: Callable[[KernelCall], bool],
+    ) -> None:  # fmt: skip
         self.reference, self.ranks = reference, list(ranks)
         self.pairing = Pairing(reference, ranks)
-        self._second_opinion = second_opinion
+        self._second_opinion, self._rerun, self._is_elementwise = second_opinion, rerun, is_elementwise
         self.world = Mesh((len(ranks),), tuple(part.rank for part in ranks))
         self.mesh = self._largest_mesh()
         self.layouts: Layouts = {}
@@ -132,8 +137,7 @@ class Search:
     def _confirmed(self, call: KernelCall, found: Mismatch) -> Mismatch | None:
         error = found.nearest.error if found.nearest is not None else math.inf
         if found.moment == "after" and math.isfinite(error):
-            noises = {i: self.noise_of(call, i) for i in inputs(call)}
-            explained = self._second_opinion(self.reference, call, found.position, error, noises)
+            explained = self._is_explained(call, found, error)
             if explained is None and error <= _CANCELLED * self._cancelled(call, found.position):
                 explained = True
             if explained:
@@ -146,6 +150,13 @@ class Search:
             if explained is None:
                 self.undecided.append(call)
         return found
+
+    def _is_explained(self, call: KernelCall, found: Mismatch, error: float) -> bool | None:
+        """Whether rounding before it, and its own, explain the error of a result; None: not known."""
+        again = from_what_was_read(self, self._rerun, call, found.calls, found.position)
+        if again is not None and (again.is_good or self._is_elementwise(call)):
+            return again.is_good
+        return self._second_opinion(self.reference, call, found.position, error, found.noises)
 
     def _cancelled(self, call: KernelCall, position: int) -> float:
         """What rounding of the numbers that a call adds up may be, relative to their sum."""
@@ -171,6 +182,9 @@ class Search:
         place = call.storages.get(position)
         return self._noise.get(place[0], 0.0) if place else 0.0
 
+    def _noises(self, call: KernelCall) -> dict[int, float]:
+        return {i: self.noise_of(call, i) for i in inputs(call)}
+
     def _carry(self, call: KernelCall, noise: float) -> None:
         for position in outputs(call):
             if position in call.storages:
@@ -190,16 +204,41 @@ class Search:
         wrong: Mismatch | None = None
         for position in mine:
             declared = self.declaration(calls[0], position, is_result=True)
+            if declared is None and self._is_masked_on_a_part(calls[0], position):
+                continue
             near = self.nearest(call, calls, position, "after", declared, noise)
             if near is not None and not near.is_good:
-                wrong = Mismatch(call, calls, position, "after", declared, near)
+                wrong = Mismatch(call, calls, position, "after", declared, near, self._noises(call))
                 break
             if near is not None:
                 found[position] = near
+        if wrong is None:
+            wrong = self._unfounded(call, calls, found)
         if not found and wrong is None:
             return None
         claims = (self._misdeclared(call, calls, position) for position in inputs(call))
         return next((claim for claim in claims if claim is not None), wrong or found)
+
+    def _is_masked_on_a_part(self, call: KernelCall, position: int) -> bool:
+        """Whether rows were looked up within a part of the mesh: how the others hold them is not declared."""
+        found = self.ranks[0].dtensors.of_argument(call, position, is_result=True)
+        return found is not None and is_masked(found.layout)
+
+    def _unfounded(
+        self, call: KernelCall, calls: list[KernelCall], found: Mapping[int, Fit]
+    ) -> Mismatch | None:
+        """A result that only the noise of the inputs excuses, although it does not follow from them."""
+        for position, fit in found.items():
+            spec = call.arguments[position].tensor
+            own = Allowed(eps_of(spec), 1.0, 0.0).limit(1.0)
+            if fit.error <= own or not self._is_elementwise(call):
+                continue
+            again = from_what_was_read(self, self._rerun, call, calls, position)
+            if again is not None and not again.is_good:
+                declared = self.declaration(calls[0], position, is_result=True)
+                noises = self._noises(call)
+                return Mismatch(call, calls, position, "after", declared, again, noises, does_not_follow=True)
+        return None
 
     def _misdeclared(self, call: KernelCall, calls: list[KernelCall], position: int) -> Mismatch | None:
         if position >= len(calls[0].arguments) or calls[0].arguments[position].tensor is None:
@@ -211,7 +250,7 @@ class Search:
         near = self.nearest(call, calls, position, "before", declared, self.noise_of(call, position))
         if near is None or near.is_good:
             return None
-        return Mismatch(call, calls, position, "before", declared, near)
+        return Mismatch(call, calls, position, "before", declared, near, self._noises(call))
 
     def declaration(self, call: KernelCall, position: int, *, is_result: bool) -> Declared | None:
         """Of the first rank; only where its mesh has all ranks."""
@@ -225,35 +264,63 @@ class Search:
         """In the declared layout, or in whichever fits best; None without values."""
         if declared is not None:
             return best(self.fits(call, calls, position, moment, noise, (declared.mesh, declared)))
-        return best(self.fits(call, calls, position, moment, noise))
+        return best(self.fits(call, calls, position, moment, noise), noise)
 
     def fits(
         self, call: KernelCall, calls: list[KernelCall], position: int, moment: str, noise: float,
         only: tuple[Mesh, Declared] | None = None, phase: str | None = None,
     ) -> Iterator[Fit]:  # fmt: skip
         """One after the other, in all layouts that the shapes allow."""
-        spec = call.arguments[position].tensor
-        specs = {p.rank: each.arguments[position].tensor for p, each in zip(self.ranks, calls, strict=True)}
-        if spec is None or any(each is None for each in specs.values()):
-            return
-        allowed = Allowed(eps_of(spec, *specs.values()), _reach(call, spec.numel), noise)
-        seen = Observed(self.reference, self.ranks, call, calls, position, moment, allowed)
-        if not seen.means:
+        seen = self.observed(call, calls, position, moment, noise)
+        if seen is None:
             return
         self.by[seen.means].add(call.index)
-        if only is not None:
-            layouts: Iterable[tuple[Mesh, Layout]] = [(only[0], only[1].layout)]
-        else:
-            shapes = {rank: each.shape for rank, each in specs.items() if each is not None}
-            layouts = (
-                (mesh, layout)
-                for mesh in dict.fromkeys((self.mesh, self.world))
-                for layout in possible_layouts(shapes, spec.shape, mesh, phase or call.phase)
-            )
-        for mesh, layout in layouts:
+        for mesh, layout in self.layouts_of(call, calls, position, only[1] if only else None, phase):
             found = seen.fit(mesh, layout, is_declared=only is not None)
             if found is not None:
                 yield found
+
+    def observed(
+        self, call: KernelCall, calls: list[KernelCall], position: int, moment: str, noise: float
+    ) -> Observed | None:
+        """What was recorded of an argument or result; None where nothing was."""
+        spec = call.arguments[position].tensor
+        specs = [each.arguments[position].tensor for each in calls]
+        if spec is None or any(each is None for each in specs):
+            return None
+        allowed = Allowed(eps_of(spec, *specs), _reach(call, spec.numel), noise)
+        seen = Observed(self.reference, self.ranks, call, calls, position, moment, allowed)
+        return seen if seen.means else None
+
+    def _may_be_norms(self, call: KernelCall, on_rank: KernelCall, position: int) -> bool:
+        """Whether each rank may hold the norm of its own part: a norm, or what is made of norms."""
+        is_result = call.arguments[position].returned
+        if is_result and "norm" in call.kernel_name:
+            return True
+        return any(self._holds_norms(on_rank, i) for i in (inputs(on_rank) if is_result else [position]))
+
+    def _holds_norms(self, call: KernelCall, position: int) -> bool:
+        writer, place = self.ranks[0].writer(call, position), call.storages.get(position)
+        known = self.layouts.get((writer.index, place[0])) if writer is not None and place else None
+        return known is not None and known.layout.is_of_norms
+
+    def layouts_of(
+        self, call: KernelCall, calls: list[KernelCall], position: int, declared: Declared | None,
+        phase: str | None = None,
+    ) -> Iterator[tuple[Mesh, Layout]]:  # fmt: skip
+        """The declared one, or all that the shapes allow."""
+        if declared is not None:
+            yield declared.mesh, declared.layout
+            return
+        spec = call.arguments[position].tensor
+        specs = {p.rank: each.arguments[position].tensor for p, each in zip(self.ranks, calls, strict=True)}
+        shapes = {rank: each.shape for rank, each in specs.items() if each is not None}
+        if spec is None or len(shapes) < len(specs):
+            return
+        is_norm = self._may_be_norms(call, calls[0], position)
+        for mesh in dict.fromkeys((self.mesh, self.world)):
+            for layout in possible_layouts(shapes, spec.shape, mesh, phase or call.phase, is_norm=is_norm):
+                yield mesh, layout
 
 
 def _reach(call: KernelCall, elements: int) -> float:

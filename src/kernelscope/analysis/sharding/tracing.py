@@ -8,8 +8,8 @@ from kernelscope.analysis.ranks.rank import communicates
 from kernelscope.model.call import KernelCall
 
 from .declared import Declared
-from .fits import Fit
 from .part import Part, inputs
+from .values.fits import Fit
 
 _FAR = 200  # calls that are looked at
 

@@ -18,6 +18,7 @@ _EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16
 _COARSE = {"float8": 2.0**-3}
 _ROUNDINGS, _ROUNDINGS_OF_HALF = 64.0, 8.0  # that one call may be off by
 _GAIN = 16.0  # by which one call may enlarge what its inputs are off by
+_CONFUSING = 0.01  # noise with which a value may seem to be another, or a multiple of it
 _FLIPS = 0.01  # of whole numbers or truths, where the inputs are off by rounding
 
 
@@ -90,12 +91,29 @@ def relative_error(value: Any, reference: Any) -> float:
     return max(rms(difference) / size, most / largest) if size else math.inf
 
 
-def best(fits: Iterable[Fit]) -> Fit | None:
-    """The first that is good, or else the one that is least off."""
+def is_apart(piece: Any, part: Any, whole: Any, limit: float) -> bool:
+    """Whether a part is off by more than a limit, which is relative to the whole."""
+    if piece.shape != part.shape:
+        return True
+    with np.errstate(all="ignore"):
+        difference = np.where((piece == part) | (np.isnan(piece) & np.isnan(part)), 0.0, np.abs(piece - part))
+    if not piece.size or not difference.any():
+        return False
+    finite = whole[np.isfinite(whole)]
+    largest = float(np.abs(finite).max(initial=0))
+    most = float(np.nan_to_num(difference, nan=np.inf).max())
+    return most > limit * largest
+
+
+def best(fits: Iterable[Fit], noise: float = 0.0) -> Fit | None:
+    """The first that is good, or else the one that is least off.
+
+    Where the inputs are off by so much that a wrong layout may seem good, the good one that is least off.
+    """
     least: Fit | None = None
     for each in fits:
-        if each.is_good:
+        if each.is_good and (noise <= _CONFUSING or each.error <= _CONFUSING):
             return each
-        if least is None or each.error < least.error:
+        if least is None or (each.is_good, -each.error) > (least.is_good, -least.error):
             least = each
     return least

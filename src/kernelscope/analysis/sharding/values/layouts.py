@@ -14,6 +14,8 @@ REPLICATE = "Replicate"
 _SHARD = re.compile(r"Shard\((-?\d+)\)")
 _STRIDED = re.compile(r"StridedShard\((-?\d+), (\d+)\)")
 _PARTIAL = re.compile(r"Partial\((\w+)\)")
+_NORM = re.compile(r"_NormP\((\d+(?:\.\d+)?)\)")  # as torch prints it: norms of parts
+MASKED = re.compile(r"MaskP\(sum, (?:torch\.Size\()?\[([\d, ]+)\]\)?, (\d+)\)")  # see masked.py
 _MOST_FACTORS = 64  # ways in which one dimension may have been split before a view joined it to another
 
 
@@ -40,15 +42,33 @@ class Layout:
 
     @property
     def is_partial(self) -> bool:
-        return any(_PARTIAL.fullmatch(each) for each in self.placements)
+        return any(_PARTIAL.fullmatch(each) or _NORM.fullmatch(each) for each in self.placements)
+
+    @property
+    def is_of_norms(self) -> bool:
+        return any(_NORM.fullmatch(each) for each in self.placements)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether values can be put together; a class of placements of the program's own says nothing."""
+        known = (_SHARD, _STRIDED, _PARTIAL, _NORM, MASKED)
+        return all(each == REPLICATE or any(k.fullmatch(each) for k in known) for each in self.placements)
 
     @property
     def is_replicated(self) -> bool:
         return self.scale == 1 and all(each == REPLICATE for each in self.placements)
 
     def __str__(self) -> str:
-        text = self.placements[0] if len(self.placements) == 1 else f"({', '.join(self.placements)})"
+        shown = [_shown(each) for each in self.placements]
+        text = shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
         return text + (f" times {self.scale}" if self.scale != 1 else "")
+
+
+def _shown(placement: str) -> str:
+    if MASKED.fullmatch(placement):
+        return "Partial(masked)"
+    found = _NORM.fullmatch(placement)
+    return f"Partial({float(found[1]):g}-norm)" if found else placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +118,10 @@ def _combined(group: Sequence[_Piece], placement: str) -> _Piece | None:
             return None
         with np.errstate(all="ignore"):
             return reduce(values), spread, max([terms, *(rms(value) for value in values)])
+    if (found := _NORM.fullmatch(placement)) and float(found[1]):
+        power = float(found[1])
+        with np.errstate(all="ignore"):
+            return sum(np.abs(value) ** power for value in values) ** (1 / power), spread, terms
     return None  # a placement of the program's own
 
 
@@ -139,19 +163,26 @@ def rms(value: Any) -> float:
 
 
 def possible_layouts(
-    shapes: Mapping[int, tuple[int, ...]], whole: tuple[int, ...], mesh: Mesh, phase: str
-) -> Iterator[Layout]:
+    shapes: Mapping[int, tuple[int, ...]], whole: tuple[int, ...], mesh: Mesh, phase: str,
+    *, is_norm: bool = False,
+) -> Iterator[Layout]:  # fmt: skip
     """Layouts in which ranks with tensors of these shapes may hold a value of this shape, likeliest first.
 
     A result of the optimizer is never a sum that is still to be made: gradients have been reduced by then.
+    A norm may be that of each rank's part.
     """
     local = shapes[mesh.ranks[0]]
     if len(local) != len(whole):
         return
-    sums = () if phase == "optimizer" else ("Partial(sum)", "Partial(avg)")
+    sums: tuple[str, ...] = () if phase == "optimizer" else ("Partial(sum)", "Partial(avg)")
+    sums += ("_NormP(2)",) if is_norm else ()
     options = [(REPLICATE, *_shards(local, whole, size), *sums) for size in mesh.shape]
     found = [each for each in itertools.product(*options) if _fits(each, shapes, whole, mesh)]
-    found.sort(key=lambda each: sum("Strided" in p for p in each) + 2 * sum("Partial" in p for p in each))
+    found.sort(
+        key=lambda each: (
+            sum("Strided" in p for p in each) + 2 * sum("Partial" in p or "Norm" in p for p in each)
+        )
+    )
     yield from (Layout(each) for each in found)
     if phase == "backward":
         for each in found:
