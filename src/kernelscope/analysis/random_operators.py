@@ -26,7 +26,9 @@ RANDOM_OPERATORS = frozenset(_NAMES.split())
 _OF_TORCH = frozenset((
     "aten", "prims", "extern_kernels", "inductor", "inductor_prims", "mkldnn", "mkldnn_prepacked", "onednn",
     "quantized", "quantized_decomposed", "_quantized", "sparse", "torchvision", "higher_order", "fsdp",
-    "symm_mem", "c10d", "_c10d_functional", "_dtensor", "rngprims", "profiler",
+    "symm_mem", "c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "_dtensor",
+    "rngprims", "debugprims", "profiler", "mkl", "quantization", "_native", "streams", "export",
+    "static_runtime", "flex_lib",
 ))  # fmt: skip
 
 _CHANCES = ("p", "dropout", "dropout_p", "attn_dropout_p", "train", "training")  # 0 or False: it draws none

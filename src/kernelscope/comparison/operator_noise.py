@@ -57,7 +57,12 @@ def is_elementwise(call: KernelCall) -> bool:
 
 
 def _may_run(call: KernelCall) -> bool:
-    """A run names the operator, and may come from elsewhere: only ATen, and without texts such as paths."""
+    """A run names the operator, and may come from elsewhere: only ATen, and without texts such as paths.
+
+    Complex numbers are saved as pairs, which an operator would not take for what they are.
+    """
+    if any(arg.tensor is not None and "complex" in arg.tensor.dtype for arg in call.arguments):
+        return False
     texts = [_plain(value) for value in call.args if isinstance(value, str)]
     return call.kernel_name.startswith("aten.") and not any(isinstance(text, str) for text in texts)
 

@@ -54,7 +54,7 @@ class Counts:
         if self.stages:
             parts.append(f"{counted(self.stages, 'compiler step')} compared")
         if self.regions:
-            traced = f", {self.traced_regions} of them as Dynamo traced it" if self.traced_regions else ""
+            traced = f", {self.traced_regions} of them as Dynamo traced them" if self.traced_regions else ""
             parts.append(f"{counted(self.regions, 'compiled function')} compared with eager{traced}")
         shares = [f"{_percent(share)} of {_NAMES[name]}" for name, share in self.shares.items()]
         return f"{'; '.join(parts)}. Judged: {', '.join(shares)}."

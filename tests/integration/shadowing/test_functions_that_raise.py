@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import kernelscope
 
@@ -45,6 +46,16 @@ def refused(x: torch.Tensor) -> torch.Tensor:
 @refused.register_fake
 def _of_refused(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
+
+
+def test_a_second_forward_pass_that_checkpointing_ends() -> None:
+    torch._dynamo.reset()
+    x = torch.randn(4, 4, requires_grad=True)
+    with kernelscope.shadow(every=True) as result:
+        compiled = torch.compile(lambda x: x.sin().cos() * 2)
+        checkpoint(compiled, x, use_reentrant=False).sum().backward()  # type: ignore[union-attr]
+    assert result.status == 0, str(result)
+    assert result.counts.shares["functions"] == 1
 
 
 def test_in_both_it_raises() -> None:

@@ -15,7 +15,7 @@ from kernelscope.analysis.ranks.deviation import (
     RanksResult,
     RankSummary,
 )
-from kernelscope.analysis.ranks.first_deviations import answer
+from kernelscope.analysis.ranks.first_deviations import answer, take_out_the_programs_writes
 
 DIFFERS = Deviation(
     COMPUTED, 1, "node", 3, 0, "forward", "cpp_add", None, None, "", "it differs", (1,), level=1
@@ -85,7 +85,8 @@ def test_memory_that_changes_on_all_ranks_at_one_place_is_a_note(
     found: list[Deviation], steps: tuple[int, int], kept: list[tuple[int, int]]
 ) -> None:
     all_of_them = len(found)
-    result = answer([of_rank(rank, count) for rank, count in enumerate(steps)], 2, found, {}, [])
+    ranks = [of_rank(rank, count) for rank, count in enumerate(steps)]
+    result = answer(ranks, 2, found, {}, take_out_the_programs_writes(found, ranks))
     assert [(each.rank, each.step) for each in found] == kept
     assert result.found == len(kept)
     assert [note.startswith("on all 2 ranks") for note in result.notes] == [True] * (len(kept) < all_of_them)

@@ -138,7 +138,7 @@ def test_a_clean_bill_says_what_it_means() -> None:
     assert "1 compiled function compared with eager" in text
     result.counts.regions, result.counts.traced_regions = 3, 1
     assert "does, or in 1 function what Dynamo traced, and no kernel" in str(result)
-    assert "3 compiled functions compared with eager, 1 of them as Dynamo traced it" in str(result)
+    assert "3 compiled functions compared with eager, 1 of them as Dynamo traced them" in str(result)
     result.counts.traced_regions = 3
     assert str(result).startswith("Nothing wrong: the compiled program computes what Dynamo traced, and no")
     result.counts.arbitrary = 1

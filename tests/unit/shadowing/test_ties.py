@@ -34,3 +34,19 @@ def test_a_stable_sort_has_one_order() -> None:
     assert chooses_order(aten.sort.stable, {"stable": False})
     assert not chooses_order(aten.sort.stable, {"stable": True})
     assert not chooses_order(aten.topk.default, {})
+
+
+def test_later_operators_find_the_strides_of_eager() -> None:
+    given = torch.randint(0, 3, (4, 5)).t()
+    ours, eager = sorted_by_inductor(aten.sort.default, (given, 1), {}), given.sort(1)
+    assert [part.stride() for part in ours] == [part.stride() for part in eager]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32], ids=str)
+def test_what_cannot_be_compared_is_left_to_aten(dtype: torch.dtype) -> None:
+    given = torch.tensor([3, 1, 2]).to(dtype)
+    try:
+        eager = given.sort()
+    except RuntimeError:
+        pytest.skip(f"torch does not sort {dtype} here")
+    assert torch.equal(sorted_by_inductor(aten.sort.default, (given,), {})[1], eager.indices)

@@ -84,11 +84,11 @@ def _hashes(
     return [
         ArgumentDifference(i, a.arg_names[i], moment, "values", hashes_a[i], hashes_b[i])
         for i in sorted(hashes_a.keys() & hashes_b.keys())
-        if _is_known(hashes_a[i]) and _is_known(hashes_b[i]) and not same_hash(hashes_a[i], hashes_b[i])
+        if is_known(hashes_a[i]) and is_known(hashes_b[i]) and not same_hash(hashes_a[i], hashes_b[i])
     ]
 
 
-def _is_known(value: Any) -> bool:
+def is_known(value: Any) -> bool:
     """A hash that was lost in a crash, or could not be computed, is unknown."""
     name = getattr(value, "name", type(value).__name__)
     return value is not None and name != "HashFailure"

@@ -72,7 +72,8 @@ def settings_of(call: KernelCall, reader: Reader) -> dict[str, Any]:
     """What makes a call with the same inputs another one: code, library, launch, flags."""
     versions = {} if call.source else {n: reader.run.info.versions.get(n) for n in ("torch", "cuda")}
     code = {"code": kernel_key(call.site.kernel)}
-    return code | versions | launch_settings(call) | reader.switches(call)
+    settings = launch_settings(call) | {"device": str(call.device).partition(":")[0]}  # each rank has its own
+    return code | versions | settings | reader.switches(call)
 
 
 def launch_settings(call: KernelCall) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from .collective_results import result_deviations, unequal_results
 from .constants import Constants, constant_deviations
 from .contents import changed_memory, limit_note, rechecked
 from .deviation import INPUTS, RanksResult
-from .first_deviations import answer
+from .first_deviations import answer, take_out_the_programs_writes
 from .random_numbers.generators import generator_notes, states_of
 from .replicas import Replicas, Updates, replicas
 from .same_inputs import SameInputs
@@ -67,9 +67,10 @@ def ranks_by_step(
         "sent": sent.compared,
         "rechecked": sum(rechecks(rank) for rank in loaded),
     }
-    updated = (
-        Replicas() if found else replicas(updates)
-    )  # what one rank computed wrongly makes them differ, too
+    summaries = [summary(rank) for rank in loaded]
+    own_writes = take_out_the_programs_writes(found, summaries)
+    # What one rank computed wrongly makes replicas differ, too.
+    updated = Replicas() if found else replicas(updates)
     notes += updated.notes
     by_number = {rank.number: rank for rank in loaded}
     found += [
@@ -80,6 +81,6 @@ def ranks_by_step(
         for each in updated.wrong
     ]  # fmt: skip
     notes += generator_notes({rank.number: states_of(rank) for rank in loaded})
-    summaries = [summary(rank) for rank in loaded]
+    notes += own_writes
     result = answer(summaries, chosen.world_size, found, checked, notes, updated.open_question)
     return result, step_table(loaded, unequal, found)

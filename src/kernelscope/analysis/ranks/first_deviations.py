@@ -22,12 +22,8 @@ def answer(
     notes: Sequence[str],
     open_question: str = "",
 ) -> RanksResult:
-    """Sorts `found` in place, the earliest first; of one place the kind that explains the others.
-
-    What the program itself does on every rank is taken out of it, and is a note.
-    """
+    """Sorts `found` in place, the earliest first; of one place the kind that explains the others."""
     found.sort(key=_order)
-    notes = [*notes, *_without_unrecorded_writes(found, summaries)]
     firsts: dict[int, Deviation] = {}
     for each in found:
         firsts.setdefault(each.rank, each)
@@ -41,8 +37,8 @@ def _order(deviation: Deviation) -> tuple[int, ...]:
     return *deviation.order, _FROM_ONE_CAUSE.get(deviation.kind, 4), deviation.rank
 
 
-def _without_unrecorded_writes(found: list[Deviation], summaries: Sequence[RankSummary]) -> list[str]:
-    """Memory that changes at the same place of the program on all ranks is written by the program.
+def take_out_the_programs_writes(found: list[Deviation], summaries: Sequence[RankSummary]) -> list[str]:
+    """Memory that changes at the same place of the program on all ranks is written by the program: a note.
 
     In any step: a callback of torch's may be seen in one step and run on another thread in the next. But an
     optimizer has many tensors at one place: there, it must be the same number on all ranks in the same step,

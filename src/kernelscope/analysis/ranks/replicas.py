@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelscope.analysis.diff.pairs import scalars
+from kernelscope.analysis.diff.pairs import is_known, scalars
 from kernelscope.analysis.sharding.declared import DTensors
+from kernelscope.events import Arg
 from kernelscope.model.call import KernelCall
 from kernelscope.store.columns import text_word, word
 from kernelscope.text.amounts import counted
@@ -45,6 +46,7 @@ class Updates:
     """What the optimizer of one rank updates; DTensors that are sharded are left out."""
 
     def __init__(self, rank: Rank) -> None:
+        self._rank = rank.number
         operators = DTensors(rank.run.marks).operators
         told = [each for operator in operators for each in (*operator.arguments, *operator.results)]
         self._sharded = {each.storage for each in told if not each.layout.is_replicated}
@@ -56,7 +58,7 @@ class Updates:
         if call.phase != "optimizer":
             return
         storages, pre, post = call.storages, call.pre_hashes, call.post_hashes
-        given = [word(pre[i]) for i, arg in enumerate(call.arguments) if arg.role == "in" and i in pre]
+        given = [self._word(pre.get(i)) for i, arg in enumerate(call.arguments) if _is_only_read(arg)]
         numbers = repr(list(scalars(call).values()))
         for i, arg in enumerate(call.arguments):
             if arg.role != "inout" or not (i in storages and i in pre and i in post):
@@ -79,6 +81,10 @@ class Updates:
                 text_word(repr((so_far[0], given))),
                 text_word(f"{so_far[1]} {numbers}"),
             )
+
+    def _word(self, value: Any) -> int:
+        """What is not known is like nothing of another rank."""
+        return word(value) if is_known(value) else text_word(f"unknown on rank {self._rank}")
 
     def place(self, key: tuple[int, int], step: int) -> dict[str, Any]:
         """The last update of a tensor in a step."""
@@ -148,7 +154,7 @@ def replicas(ranks: Mapping[int, Updates]) -> Replicas:
 
 OTHER_NUMBERS = (
     "its numbers, such as the learning rate, differ from those of rank {other} (call {index}), although "
-    "what it updates and all other tensors that it reads were the same on all ranks"
+    "what it updates and the tensors that it only reads were the same on all ranks"
 )
 BEGAN_UNLIKE = (
     "what it updates began with values that differ from those of rank {other} (call {index}), although its "
@@ -168,7 +174,12 @@ def wrong_updates(
 
 
 def _earliest(places: Mapping[tuple[int, int], int], rank: Updates) -> tuple[int, int]:
-    return min(places, key=lambda key: (places[key], rank.by_key[key].left[places[key]].call.index))
+    return min(places, key=lambda key: (places[key], rank.by_key[key].left[places[key]].call.index, key))
+
+
+def _is_only_read(arg: Arg) -> bool:
+    """Counters of steps, which are the same whatever the gradients are, have one element."""
+    return arg.role == "in" and arg.tensor is not None and arg.tensor.numel > 1
 
 
 def _has_other_numbers(key: tuple[int, int], step: int, ranks: list[Updates]) -> bool:

@@ -74,4 +74,6 @@ def _held(values: _Values, call: KernelCall, calls: list[KernelCall], position: 
         if found is not None and found.is_good and (nearest is None or found.error < nearest.error):
             nearest = found
     whole = seen.joined(nearest.mesh, nearest.layout) if nearest is not None else None
-    return whole.value if whole is not None else None
+    return (
+        whole.value if whole is not None and not whole.spread else None
+    )  # one of several is not what all read

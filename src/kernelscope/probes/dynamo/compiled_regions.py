@@ -69,7 +69,11 @@ class CompiledRegions(PatchSet):
                 except Exception as error:
                     self._failed("a compiled function", error)
             compiled = original(output, gm, *args, **kwargs)
-            return compiled if traced is None else self._compiled(traced, compiled)
+            try:
+                return compiled if traced is None else self._compiled(traced, compiled)
+            except Exception as error:
+                self._failed("a compiled function", error)
+                return compiled
 
         return call_user_compiler
 

@@ -71,3 +71,8 @@ def refuse(region: Region, args: Sequence[Any]) -> None:
             raise Unjudged(why_not_again(effect))
         if getattr(node.target, "namespace", "") in _COMMUNICATES:
             raise Unjudged("it communicates with other processes")
+
+
+def ends_recomputation(error: Exception) -> bool:
+    """Checkpointing ends a second forward pass in this way, as soon as it has what it needs."""
+    return isinstance(error, torch.utils.checkpoint._StopRecomputationError)

@@ -29,8 +29,8 @@ from .eager_run import Differentiated, Eager, alone, parts_of, random_states
 from .function_run import UserFunction, frame_of, when_returned
 from .gradients import Backward, edges_of, watch_backward
 from .padding import may_be_padded, padded
-from .region import Difference, KnownWrong, Region, Unjudged, refuse
-from .region_culprit import VERDICT, culprit_of_region, raised, suspect_of_region
+from .region import Difference, KnownWrong, Region, Unjudged, ends_recomputation, refuse
+from .region_culprit import VERDICT, culprit_of_region, failure_of_compiled_code, suspect_of_region
 
 DYNAMO = "Dynamo"
 MERGED = "it shares memory with another input, one of them is written to, and only the whole has a gradient"
@@ -151,7 +151,7 @@ class _Execution:
             try:
                 result = call(*args)
             except Exception as error:
-                if before is not None:
+                if before is not None and not ends_recomputation(error):
                     with check.own_work(region):
                         self._compare_failure(before, error, known)
                 raise
@@ -162,13 +162,10 @@ class _Execution:
 
     def _compare_failure(self, before: _Before, error: Exception, known: KnownWrong) -> None:
         """The compiled code raised: does the traced graph, too?"""
+        found = failure_of_compiled_code(error, References(before.eager).run)
         self._check.counts.regions += 1
-        with alone():
-            try:
-                References(before.eager).run()
-            except Exception:
-                return
-        self._check.add(self._region, [raised(error)], known)
+        self._check.counts.traced_regions += 1
+        self._check.add(self._region, found, known)
 
     def _prepare(self, args: Sequence[Any]) -> _Before:
         region = self._region
@@ -221,7 +218,7 @@ class _Execution:
                 found += compare_layouts(everything, eagers, [*whats, *after], self._note, pads=pads)
                 found += compare_aliases(everything, eagers, [*whats, *after], len(made))
         check.counts.arbitrary += arbitrary + random
-        self._count(references, arbitrary + random)
+        is_counted = self._count(references, arbitrary + random)
         for operator, reason in same.wrong_draws.items():
             words = f"eager would not draw it: {reason}"
             check.add(region, [Difference(f"what {operator} draws", words)], known, f"lowering of {operator}")
@@ -230,15 +227,16 @@ class _Execution:
             return
         if eager.differentiates:
             self._watch_gradients(_Before(eager, args, before.edges), made, known)
-        self._compare_function(eager, args)
+        self._compare_function(eager, args, is_counted=is_counted)
 
-    def _count(self, references: References, arbitrary: int) -> None:
+    def _count(self, references: References, arbitrary: int) -> bool:
         """A function with results that cannot be compared is not judged, unless they have no value at all."""
-        if arbitrary and references.is_unmatched:
+        if is_unmatched := bool(arbitrary) and references.is_unmatched:
             self._check.counts.unjudged_regions += 1
             self._leave_out(f"{arbitrary} results")
         else:
             self._check.counts.regions += 1
+        return not is_unmatched
 
     def _leave_out(self, what: str, why: str = UNMATCHED) -> None:
         self._check.result.leave_out(f"function {self._region.name}", what, why)
@@ -246,7 +244,7 @@ class _Execution:
     def _note(self, text: str) -> None:
         self._check.result.note(f"Function {self._region.name}: {text}")
 
-    def _compare_function(self, eager: Eager, args: Sequence[Any]) -> None:
+    def _compare_function(self, eager: Eager, args: Sequence[Any], *, is_counted: bool) -> None:
         """What the frame returns, with what the function returns that Dynamo compiled it from."""
         traced, region, check = self._traced, self._region, self._check
         frame = frame_of(traced.code)
@@ -272,7 +270,7 @@ class _Execution:
             if not when_returned(frame, torch.compiler.disable(returned)):  # type: ignore[no-untyped-call]
                 reason = "a profiler is at work"
         if reason:
-            check.counts.traced_regions += 1
+            check.counts.traced_regions += is_counted
             text = f"Function {region.name} was compared with the graph that Dynamo traced, not with its code"
             check.result.note(f"{text}: {reason}.")
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
+
+import torch
 
 from kernelscope.shadowing.culprit import Culprit
 
-from .region import Difference, Region
+from .eager_run import alone
+from .region import Difference, Region, Unjudged
 
 VERDICT = "wrong-function"
 
@@ -23,11 +27,21 @@ def suspect_of_region(suspects: Sequence[Culprit], region: Region, first: Differ
     return replace(kernel, reason=reason)
 
 
-def raised(error: Exception) -> Difference:
-    """Of compiled code where the uncompiled function does not."""
-    first, name = str(error).partition("\n")[0][:200], type(error).__name__
+def failure_of_compiled_code(error: Exception, run_eager: Callable[[], Any]) -> list[Difference]:
+    """None, if the uncompiled function raises the same."""
+    name = type(error).__name__
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        raise Unjudged(f"it raised {name}")  # maybe because of our copies
+    with alone():
+        try:
+            run_eager()
+        except Exception as other:
+            if type(other) is not type(error):
+                raise Unjudged(f"it raised {name}, and eager {type(other).__name__}") from other
+            return []
+    first = str(error).partition("\n")[0][:200]
     reason = f"compiled, it raises {name}: {first}, and uncompiled it does not"
-    return Difference(f"it raises {name}", reason, kind="raises")
+    return [Difference(f"it raises {name}", reason, kind="raises")]
 
 
 def culprit_of_region(region: Region, differences: Sequence[Difference], step: str) -> Culprit:

@@ -63,14 +63,12 @@ def _nothing_wrong(counts: Counts) -> str:
     if not counts.regions:
         return f"Nothing wrong: {kernels}."
     share = "" if counts.shares["functions"] == 1 else "as far as it was compared, "
+    does = "what the uncompiled one does"
     if counts.traced_regions >= counts.regions:
-        whole = f"{share}the compiled program computes what Dynamo traced"
+        does = "what Dynamo traced"
     elif counts.traced_regions:
-        traced = counted(counts.traced_regions, "function")
-        whole = f"{share}the compiled program computes what the uncompiled one does"
-        whole += f", or in {traced} what Dynamo traced"
-    else:
-        whole = f"{share}the compiled program computes what the uncompiled one does"
+        does += f", or in {counted(counts.traced_regions, 'function')} what Dynamo traced"
+    whole = f"{share}the compiled program computes {does}"
     if not counts.arbitrary:
         return f"Nothing wrong: {whole}, and {kernels}."
     left_out = f"{counted(counts.arbitrary, 'result')} that random numbers or uninitialised memory decide"

@@ -18,7 +18,7 @@ from kernelscope.analysis.ranks.deviation import (
     RanksResult,
     RankSummary,
 )
-from kernelscope.analysis.ranks.first_deviations import answer
+from kernelscope.analysis.ranks.first_deviations import answer, take_out_the_programs_writes
 from kernelscope.analysis.ranks.random_numbers.generators import States, generator_notes
 from kernelscope.analysis.ranks.replicas import Replicas
 from kernelscope.analysis.ranks.same_inputs import MOST_OF_A_KERNEL, beside, computed_reason, suspects
@@ -64,14 +64,17 @@ def ranks_in_tables(
         ]
         checked = {"same_inputs": compared, "collectives": len(meetings)}
         checked |= {"sent": sent.compared, "rechecked": rechecked}
-        updated = Replicas() if found else replicas_in_tables(tables, numbers)  # as in memory
+        hosts = {each.rank: each.host for each in summaries}
+        deviations = _described(tables, found, hosts)
+        own_writes = take_out_the_programs_writes(deviations, summaries)
+        updated = Replicas() if deviations else replicas_in_tables(tables, numbers)  # as in memory
         notes += updated.notes
-        found += [
+        wrong = [
             Found(INPUTS, w.rank, w.index, w.reason, w.argument, w.suspects, w.other_rank, w.other_index)
             for w in updated.wrong
         ]
-        notes += generator_notes(_generators(tables, numbers))
-        deviations = _described(tables, found, {each.rank: each.host for each in summaries})
+        deviations += _described(tables, wrong, hosts)
+        notes += [*generator_notes(_generators(tables, numbers)), *own_writes]
         return answer(summaries, tables.world_size, deviations, checked, notes, updated.open_question)
 
 

@@ -41,7 +41,7 @@ def replicas_in_tables(tables: Dataset, ranks: Sequence[int]) -> Replicas:
     places = tables.dictionaries(
         'SELECT "index", argument, kernel_name, origin, step, (SELECT count(*) FROM drifted) AS n '
         "FROM updates SEMI JOIN drifted USING (kind, number, step) WHERE rank = $first "
-        'ORDER BY step, "index" LIMIT 1',
+        'ORDER BY step, "index", kind, number LIMIT 1',
         {"first": min(ranks)},
     )
     told = [drifted_apart(place["n"], alike, place["step"], place, min(ranks)) for place in places]

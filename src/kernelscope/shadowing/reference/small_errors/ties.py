@@ -10,6 +10,11 @@ from kernelscope.shadowing.reference.node_kinds import aten, named_arguments
 
 _MOST = 512  # sorted by a kernel of Inductor's own; more are left to ATen
 
+_COMPARED = {
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool, torch.uint8, torch.int8,
+    torch.int16, torch.int32, torch.int64,
+}  # fmt: skip
+
 
 def chooses_order(operator: Any, kwargs: Any) -> bool:
     """A sort whose result may have equal numbers in any order."""
@@ -21,10 +26,13 @@ def sorted_by_inductor(operator: Any, args: Any, kwargs: Any) -> Any:
     named = {a.name: a.default_value for a in operator._schema.arguments}
     named |= named_arguments(operator._schema, args, kwargs)
     given, dim, descending = named["self"], named["dim"], named["descending"]
-    if not given.dim() or not 1 < given.shape[dim] <= _MOST or given.is_complex():
-        return operator(*args, **kwargs)
-    indices = _bitonic(given.movedim(dim, -1), descending=descending).movedim(-1, dim)
-    return given.gather(dim, indices), indices
+    result = operator(*args, **kwargs)  # its memory: later operators may depend on the strides
+    if not given.dim() or not 1 < given.shape[dim] <= _MOST or given.dtype not in _COMPARED:
+        return result
+    values, indices = result
+    indices.copy_(_bitonic(given.movedim(dim, -1), descending=descending).movedim(-1, dim))
+    values.copy_(given.gather(dim, indices))
+    return result
 
 
 def _bitonic(given: torch.Tensor, *, descending: bool) -> torch.Tensor:
