@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelscope.events import TensorSpec
 
-from .layouts import Layout, Mesh, joined, rms
+from .layouts import Layout, Mesh, farthest, joined, rms
 
 _EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7,
         "complex64": 2.0**-23, "complex128": 2.0**-52}  # fmt: skip
@@ -95,14 +95,8 @@ def is_apart(piece: Any, part: Any, whole: Any, limit: float) -> bool:
     """Whether a part is off by more than a limit, which is relative to the whole."""
     if piece.shape != part.shape:
         return True
-    with np.errstate(all="ignore"):
-        difference = np.where((piece == part) | (np.isnan(piece) & np.isnan(part)), 0.0, np.abs(piece - part))
-    if not piece.size or not difference.any():
-        return False
-    finite = whole[np.isfinite(whole)]
-    largest = float(np.abs(finite).max(initial=0))
-    most = float(np.nan_to_num(difference, nan=np.inf).max())
-    return most > limit * largest
+    most = farthest(piece, part)
+    return most > 0 and most > limit * float(np.abs(whole[np.isfinite(whole)]).max(initial=0))
 
 
 def best(fits: Iterable[Fit], noise: float = 0.0) -> Fit | None:

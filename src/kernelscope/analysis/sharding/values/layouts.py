@@ -108,7 +108,7 @@ def _combined(group: Sequence[_Piece], placement: str) -> _Piece | None:
     if len({value.shape for value in values}) != 1:
         return None
     if placement == REPLICATE:
-        apart = max((_apart(values[0], other) for other in values[1:]), default=0.0)
+        apart = max((farthest(values[0], other) for other in values[1:]), default=0.0)
         return values[0], max(spread, apart), terms
     if found := _PARTIAL.fullmatch(placement):
         reduce = {"sum": sum, "avg": lambda v: sum(v) / len(v), "max": _largest, "min": _smallest}.get(
@@ -152,7 +152,8 @@ def _concatenated(values: Sequence[Any], dim: int, factor: int) -> Any:
     )  # fmt: skip
 
 
-def _apart(a: Any, b: Any) -> float:
+def farthest(a: Any, b: Any) -> float:
+    """How far elements are apart, at most; NaN is as far as can be, unless both are."""
     with np.errstate(all="ignore"):
         difference = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
     return float(np.nan_to_num(difference, nan=np.inf).max(initial=0))
