@@ -10,17 +10,21 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from kernelscope.gcu.choreo.cpp.compiler_words import in_words
 from kernelscope.gcu.choreo.cpp.to_cpp import Translation
 from kernelscope.gcu.choreo.syntax.tree import HostCode
+from kernelscope.native.compiler import NativeError
 
 from . import toolchain
 from .choreo import ChoreoError, parse, show, translate
+from .races import run_with_races
 
 EPILOG = """\
 examples:
   kernelscope choreo check kernel.co        errors, with line and column
   kernelscope choreo build kernel.co        translate to C++ and compile
   kernelscope choreo run kernel.co          run its main(), or each function
+  kernelscope choreo run --races kernel.co  which lines race? runs main()
   kernelscope choreo fmt --write kernel.co  format the file
 """
 
@@ -40,6 +44,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action.add_argument("file", metavar="FILE.co", help="a Choreo program")
         if name in ("build", "run"):
             action.add_argument("--no-elide", action="store_true", help="make every DMA a real copy")
+        if name == "run":
+            text = "run main() and report lines where two threads use the same element at the same time"
+            action.add_argument("--races", action="store_true", help=text)
         if name == "build":
             action.add_argument("--target", default="cpu", help="cpu, or choreo for the compiler on the PATH")
         if name == "fmt":
@@ -58,6 +65,9 @@ def main(args: argparse.Namespace) -> int:
         print(f"{path}: not a text file", file=sys.stderr)
     except OSError as error:
         print(f"{path}: {error.strerror or error}", file=sys.stderr)
+    except NativeError as error:
+        words = in_words(str(error), source, str(path))
+        print(words if words != str(error) else f"{path}: {error}", file=sys.stderr)
     except RuntimeError as error:
         print(f"{path}: {error}", file=sys.stderr)
     return 1
@@ -65,7 +75,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _check(path: Path, source: str, args: argparse.Namespace) -> int:
     found = translate(source, str(path), located=True)
-    toolchain.check(found.cpp)  # what is right here is what can be built
+    toolchain.check(found.cpp, path.parent)  # what is right here is what can be built
     names = ", ".join(f.name for f in found.functions) or "none"
     print(f"{path}: no errors; functions: {names}")
     return 0
@@ -87,19 +97,27 @@ def _build(path: Path, source: str, args: argparse.Namespace) -> int:
 
 
 def _run(path: Path, source: str, args: argparse.Namespace) -> int:
-    translation = translate(source, str(path), elide=not args.no_elide, located=True)
     program = parse(source, str(path))
-    if any(isinstance(i, HostCode) and _MAIN.search(i.text) for i in program.items):
-        return run_main(translation)
+    has_main = any(isinstance(i, HostCode) and _MAIN.search(i.text) for i in program.items)
+    if args.races and not has_main:
+        raise RuntimeError("--races runs main(), and there is none: write one that calls the function")
+    if args.races:
+        return run_with_races(path, source)
+    translation = translate(source, str(path), elide=not args.no_elide, located=True)
+    if has_main:
+        return run_main(translation, beside=path.parent)
     return _run_functions(path)
 
 
-def run_main(translation: Translation, flags: tuple[str, ...] = toolchain.FLAGS) -> int:
-    """Build an executable from a program that has a main(), and run it."""
+def run_main(
+    translation: Translation, flags: tuple[str, ...] = toolchain.FLAGS, beside: Path | None = None
+) -> int:
+    """Build an executable from a program that has a main(), and run it; `beside`: where its headers are."""
     with tempfile.TemporaryDirectory(prefix="kernelscope-choreo-") as folder:
         source, binary = Path(folder) / "program.cpp", Path(folder) / "program"
         source.write_text(translation.cpp, encoding="utf-8")
-        toolchain.run(toolchain.compile_command(str(source), "-o", str(binary), flags=flags))
+        headers = toolchain.headers_in(beside)
+        toolchain.run(toolchain.compile_command(*headers, str(source), "-o", str(binary), flags=flags))
         return subprocess.run([str(binary)], check=False).returncode
 
 

@@ -59,12 +59,17 @@ def build(source: Path, stem: Path, *, seconds: int | None = None, beside_torch:
     return Built(object_, library, tuple(shlex.join(step) for step in steps))
 
 
-def check(cpp: str) -> None:
+def headers_in(folder: Path | None) -> list[str]:
+    """Where the headers of a program that is compiled elsewhere are found."""
+    return [] if folder is None else ["-iquote", str(folder.resolve())]
+
+
+def check(cpp: str, beside: Path | None = None) -> None:
     """Let the compiler look at a translation without building it; NativeError with its messages."""
     with tempfile.TemporaryDirectory(prefix="kernelscope-choreo-") as folder:
         source = Path(folder) / "program.cpp"
         source.write_text(cpp, encoding="utf-8")
-        run(compile_command("-fsyntax-only", str(source)))
+        run(compile_command("-fsyntax-only", *headers_in(beside), str(source)))
 
 
 def compile_command(*arguments: str, flags: Sequence[str] = FLAGS) -> list[str]:

@@ -14,7 +14,7 @@ def built(cpp, header):
 
     folder = tempfile.mkdtemp(prefix="repro-")
     for name, text in (("kernel.cpp", cpp), ("choreo.h", header)):
-        with open(os.path.join(folder, name), "w") as file:
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(text)
     library = os.path.join(folder, "kernel.so")
     command = [os.environ.get("CXX", "g++"), *FLAGS, f"-I{folder}", "-shared", f"{folder}/kernel.cpp"]

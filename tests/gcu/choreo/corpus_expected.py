@@ -9,6 +9,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from .corpus_expected_hardware import OF_THE_HARDWARE
+
 Case = tuple[list[Any], Any]
 Random = np.random.Generator
 
@@ -282,6 +284,7 @@ EXPECTED: dict[str, Callable[[Random], Case]] = {
     "kernel_template": _scaled,
     "bounded_arithmetic": _of(lambda r: _ints(r, 12), _bounds),
     "moe_routing": _routing,
+    **OF_THE_HARDWARE,
 }
 # Functions that return nothing; they are checked by the program that calls them.
-CHECKED_BY_MAIN = {"concatenate"}
+CHECKED_BY_MAIN = {"concatenate", "small_matmul_rows"}

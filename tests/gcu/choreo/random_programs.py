@@ -90,7 +90,7 @@ class _Writer:
         r = self.r
         simple = [self.store, self.store, self.scalar, self.update, self.named, self.printed]
         nested = [self.loop, self.loop, self.branch, self.repeat, self.tuple_loop, self.parallel, self.tile]
-        nested += [self.array, self.buffering, self.threads]
+        nested += [self.array, self.buffering, self.threads, self.window, self.tied, self.matrix]
         r.choice(simple if depth == 0 else [*simple, *nested, *nested])(depth - 1)
 
     def block(self, head: str, depth: int, count: int = 2) -> None:
@@ -189,6 +189,35 @@ class _Writer:
         self.emit(f"  dma.copy {name}[{at}] => out.chunkat({i}, _);")
         self.emit("}")
 
+    def window(self, depth: int) -> None:
+        """A window that may be too large, or lie too far down."""
+        f, r = self.fresh("fut"), self.r
+        high, wide = r.randint(1, self.rows + 1), r.randint(1, self.columns)
+        view = f"view({high}, {wide}).from({r.randint(0, 1)}, {r.choice(['0', 'n'])})"
+        tile = f"subspan({high}, {wide}).step({r.randint(1, 2)}, 1).stride(1, {r.randint(1, 2)}).at(0, n)"
+        rest = f"modspan({high}, _).at({self.rows // high}, 0)"
+        self.emit(f"{f} = dma.copy x.{r.choice([view, tile, rest])} => local;")
+        self.emit(f"foreach k in [|{f}.span|] {{ out.at(0, 0) += k * {f}.at(0, 0); }}")
+
+    def tied(self, depth: int) -> None:
+        a, b = self.fresh("a"), self.fresh("b")
+        other = self.rows if self.r.random() < 0.9 else self.rows + 1  # wrong
+        self.emit(f"with {a} in [{self.rows}], {b} in [{other}] where {a} <-> {b} {{")
+        self.emit(f"  foreach {self.r.choice([a, b])} : unroll({a}) {{ out.at({a}, 0) -= x.at({b}, 1); }}")
+        self.emit("}")
+
+    def matrix(self, depth: int) -> None:
+        c, a, b = self.fresh("m"), self.fresh("m"), self.fresh("m")
+        order = self.r.choice(["row.row", "row.row", "col.col", "row.col"])  # of x and x: the first fits
+        self.emit(f"{c} = mma.fill{self.r.choice(['', '.f32'])} {self.fraction(0)};")
+        self.emit(f"{a} = mma.load x;")
+        self.emit(f"{b} = mma.load out;")
+        self.emit(f"mma.{order} {c}, {a}, {b};")
+        self.emit(f"{c} {self.r.choice(['+=', '*='])} 2;")
+        self.emit(f"local s32 [{self.rows}, {self.rows}] t{c};")
+        self.emit(f"mma.store{self.r.choice(['', '.transp'])} {c}, t{c};")
+        self.emit(f"out.at(0, 1) += t{c}.at(0, 1);")
+
     def buffering(self, depth: int) -> None:
         t, a, b = self.fresh("t"), self.fresh("a"), self.fresh("b")
         turn = self.r.choice([f"swap({a}, {b});", f"rotate({a}, {b});"])
@@ -225,7 +254,8 @@ class _Writer:
         self.emit(f"  shared s32 [{self.columns}] {buf};")
         self.emit(f"  shared event {e}[{self.columns}];")
         self.emit(f"  {buf}.at({p}) = x.at(0, {p});")
-        self.emit("  sync.shared;")
+        self.emit(f"  {self.r.choice(['sync.shared', 'sync.barrier : block', 'sync.fence : thread'])};")
+        self.emit(f"  __atomic_{self.r.choice(['add', 'max', 'xor', 'exch'])}(out.at(1, 0), {p});")
         kind = self.r.choice(["", ".async"])
         self.emit(f"  inthreads{kind} ({p} == 0) {{ trigger {e}; }}")
         if self.r.random() < 0.9:

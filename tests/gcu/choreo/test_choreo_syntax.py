@@ -201,7 +201,7 @@ NEGATIVE = [
     ("foreach {i, j, k} in [2, 3] {\n}", 2, 11, "3 names for a span of rank 2"),
     ("return x;", 2, 3, "a void function returns nothing"),
     ("x.at(0, 0) = 1.0f", 3, 1, "expected `;`"),
-    ("f = dma.copy x.modspan(2, 2).at(0, 0) => local;", 2, 18, "`modspan` are not supported yet"),
+    ("f = dma.copy x.modspan(2, 2).at(0, 0) => local;", 2, 35, "nothing is left: 4 elements divide"),
     ("x.at(0, 0) = 1 / 0;", 2, 18, "division by zero"),
     ("x.at(1.5f, 0) = 1.0f;", 2, 8, "an index must be an integer, not float"),
     ("x.at(x.at(0, 0), 0) = 1.0f;", 2, 10, "an index must be an integer, not f32"),

@@ -9,12 +9,14 @@ import pytest
 from kernelscope.gcu import toolchain
 from kernelscope.gcu.choreo import ChoreoError, parse, show, translate
 
+from .corpus_programs import PARTS
 from .random_programs import program
 
 
 def agreed(seeds: range) -> tuple[int, int]:
     """How many programs were accepted and refused; all that were accepted compile."""
-    parts = ['#define CHOREO_HOST\n#define CHOREO_THREADS\n#include "choreo.h"\n']
+    parts = [*(f"#define {part}\n" for part in PARTS), '#include "choreo.h"\n']
+    accepted = 0
     refused: list[ChoreoError] = []
     for seed in seeds:
         source = program(seed)
@@ -26,9 +28,10 @@ def agreed(seeds: range) -> tuple[int, int]:
         assert show(parse(show(parse(source)))) == show(parse(source))
         body = re.sub(r"^#define CHOREO_\w+\n", "", cpp, flags=re.MULTILINE)
         parts.append(f"namespace p{seed} {{\n{body}\n}}\n")
+        accepted += 1
     toolchain.check("\n".join(parts))
     assert all(error.line > 0 and error.message for error in refused)
-    return len(parts) - 1, len(refused)
+    return accepted, len(refused)
 
 
 def test_check_and_build_agree() -> None:

@@ -24,6 +24,9 @@ BUILTINS = {
     "nan": 0,
 }
 
+# What changes an element that several threads may change → how many arguments.
+ATOMICS = {**dict.fromkeys(("add", "sub", "max", "min", "and", "or", "xor", "exch"), 2), "cas": 3}
+
 # Integers in, an integer out.
 OF_INTEGERS = ("alignup", "aligndown", "cdiv")
 _OTHER_NAMES = {"fabs": "abs"}

@@ -4,9 +4,11 @@
 #if defined(CHOREO_HOST)  // host code may use these without including them; kernels alone compile faster
 #include <algorithm>
 #include <cassert>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <iostream>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -18,6 +20,12 @@
 #include "runtime/mathematics.h"
 #include "runtime/memory.h"
 #include "runtime/views.h"
+#if defined(CHOREO_FRAGMENTS)
+#include "runtime/fragments.h"
+#endif
+#if defined(CHOREO_ATOMICS)
+#include "runtime/atomics.h"
+#endif
 #if defined(CHOREO_THREADS)
 #include "runtime/concurrency.h"
 #endif
@@ -28,3 +36,7 @@ using namespace choreo::names;
 
 // Nothing: what stands before a function may also be `extern "C"`, `static` or `template`.
 #define __co_device__
+// So are CUDA's words for where a function runs: here, all of them run on the CPU.
+#define __device__
+#define __host__
+#define __global__

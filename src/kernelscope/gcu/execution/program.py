@@ -103,6 +103,8 @@ def _bind(code: FunctionCode, given: Sequence[Any], args: Sequence[Any]) -> tupl
     for a, value in zip(given, args, strict=True):
         if a.dims is None:
             passed.append(value)
+            if isinstance(value, int):  # what is returned may be as large as a number says
+                bound.setdefault(a.name, value)
             continue
         if not isinstance(value, torch.Tensor):
             raise TypeError(f"{code.name}: {a.name} must be a tensor, not {type(value).__name__}")
@@ -122,8 +124,14 @@ def _bind(code: FunctionCode, given: Sequence[Any], args: Sequence[Any]) -> tupl
 
 
 def _evaluate(text: str, bound: dict[str, int]) -> int:
-    """A dimension that is computed from others: numbers, names and + - * / % only."""
+    """A dimension that is computed from others: numbers, names, + - * / % and quotients that round."""
     import ast
+
+    rounded: dict[str, Callable[[int, int], int]] = {
+        "cdiv_": lambda a, b: -(-a // b),
+        "alignup_": lambda a, b: -(-a // b) * b,
+        "aligndown_": lambda a, b: a // b * b,
+    }
 
     def value(node: ast.AST) -> int:
         match node:
@@ -143,9 +151,14 @@ def _evaluate(text: str, bound: dict[str, int]) -> int:
                     ast.Mod: int.__mod__,
                 }
                 return kinds[type(node.op)](a, b)
+            case ast.Call(func=ast.Name(id=name), args=[first, second]) if name in rounded:
+                return rounded[name](value(first), value(second))
         raise ValueError(f"cannot compute the dimension {text}")
 
-    return value(ast.parse(text, mode="eval"))
+    try:
+        return value(ast.parse(text.replace("choreo::", ""), mode="eval"))
+    except (SyntaxError, KeyError, ZeroDivisionError) as error:
+        raise ValueError(f"cannot compute the dimension {text}: {error}") from None
 
 
 def key_of(translation: Translation) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kernelscope.gcu.choreo.builtins import BUILTINS, OF_INTEGERS, builtin
+from kernelscope.gcu.choreo.builtins import ATOMICS, BUILTINS, OF_INTEGERS, builtin
 from kernelscope.gcu.choreo.syntax import tree
-from kernelscope.gcu.choreo.syntax.errors import ChoreoError
+from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 
 from .data import FRACTIONS, HALVES, DataExpressions
 from .shapes import Dim, dim, same
@@ -24,6 +24,7 @@ class CallExpressions(DataExpressions):
 
     choices: dict[int, int | None]  # which choice a selection is, where that is known
     scalar: Any
+    in_shape = False  # whether what is translated is a part of a shape
 
     def select(self, e: tree.Builtin) -> Value:
         """`select(c, a, b)` by a condition, `select(n, a, b, c, …)` by a number that counts from 0."""
@@ -78,6 +79,8 @@ class CallExpressions(DataExpressions):
         return replace(first, pointer=pointer, offset=dim(0), is_const=bool(const))
 
     def call_builtin(self, e: tree.Builtin) -> Value:
+        if e.name.startswith("__atomic_"):
+            return self._atomic(e)
         name = builtin(e.name)
         if not name:
             raise ChoreoError(f"there is no builtin `{e.name}`", e.span)
@@ -101,6 +104,45 @@ class CallExpressions(DataExpressions):
             ]
         return Scalar(f"choreo::{name}_({', '.join(a.text for a in given)})", "")
 
+    def _atomic(self, e: tree.Builtin) -> Scalar:
+        """`__atomic_add(x.at(i), 1)`: the element before it was changed."""
+        kind = e.name.removeprefix("__atomic_")
+        if kind not in ATOMICS:
+            raise ChoreoError(f"there is no builtin `{e.name}`", e.span)
+        if len(e.args) != ATOMICS[kind]:
+            raise ChoreoError(f"{e.name} takes {ATOMICS[kind]} arguments, not {len(e.args)}", e.span)
+        if not isinstance(e.args[0], tree.At):
+            raise ChoreoError(f"{e.name} changes an element: its first argument is data.at(…)", e.span)
+        place = self.scalar(e.args[0])
+        if place.type in HALVES or (place.type in FRACTIONS and kind in ("and", "or", "xor", "cas")):
+            raise ChoreoError(f"{e.name} cannot change an element of {place.type}", e.span)
+        values = [self.scalar(arg) for arg in e.args[1:]]
+        if any(v.type in ("text", "address") for v in values):
+            raise ChoreoError(f"{e.name} needs a number", e.span)
+        given = ", ".join(f"static_cast<choreo::{place.type}>({wide(v).text})" for v in values)
+        return Scalar(f"choreo::atomic_{kind}({place.text}, {given})", place.type)
+
+    def of_shape(self, e: tree.Expr) -> Value:
+        """Equal shapes have equal texts, so their divisions do not say where they are."""
+        outer, self.in_shape = self.in_shape, True
+        value: Value = self.value(e)
+        self.in_shape = outer
+        return value
+
+    def combined(self, op: str, a: Scalar, b: Scalar, span: Span) -> str:
+        """`a op b`; an integer divided by 0 is a failure with its line, and not the end of the process."""
+        never_zero = (b.low is not None and b.low > 0) or (b.high is not None and b.high < 0)
+        if (
+            op not in ("/", "%")
+            or never_zero
+            or not self.checked
+            or self.in_shape
+            or {a.type, b.type} & {*FRACTIONS}
+        ):
+            return f"{a.text} {op} {b.text}"
+        name = "quotient" if op == "/" else "remainder"
+        return f"choreo::{name}({a.text}, {b.text}, {self._quoted('division by zero', span)})"
+
     def _of_integers(self, name: str, e: tree.Builtin) -> Value:
         a, b = self.value(e.args[0]), self.value(e.args[1])
         if isinstance(a, Dim) and isinstance(b, Dim) and a.value is not None and b.value is not None:
@@ -112,8 +154,13 @@ class CallExpressions(DataExpressions):
         wrong = next((v.type for v in (x, y) if v.type in FRACTIONS), "")
         if wrong:
             raise ChoreoError(f"{e.name} needs integers, not {wrong}", e.span)
-        text = f"choreo::{name}_({x.text}, {y.text})"
-        return Dim(None, text) if isinstance(a, Dim) and isinstance(b, Dim) else Scalar(text, "s64")
+        is_shape = isinstance(a, Dim) and isinstance(b, Dim)
+        divisor = y.text
+        if self.checked and not self.in_shape and not is_shape and (y.low is None or y.low <= 0):
+            message = self._quoted(f"{e.name} needs a divisor above 0", e.args[1].span)
+            divisor = f"choreo::positive({y.text}, {message})"
+        text = f"choreo::{name}_({x.text}, {divisor})"
+        return Dim(None, text) if is_shape else Scalar(text, "s64")
 
 
 def _is_rounding(e: Any) -> bool:
@@ -123,3 +170,9 @@ def _is_rounding(e: Any) -> bool:
 def wide(x: Scalar) -> Scalar:
     """A half-precision number as a float: between two types that convert to each other C++ cannot choose."""
     return Scalar(f"static_cast<float>({x.text})", "float") if x.type in HALVES else x
+
+
+def known_or_text(number: Scalar) -> Dim:
+    if number.low is not None and number.low == number.high and not number.is_mutable:
+        return dim(number.low)
+    return Dim(None, number.text)

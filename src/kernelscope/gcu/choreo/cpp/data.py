@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 
-from .shapes import Dim, add, contiguous, dim, div, mod, mul, product, same, shown
+from .shapes import ONE, Dim, add, contiguous, dim, div, is_contiguous, mod, mul, product, same, shown, sub
 from .values import Bounded, Buffers, Data, Events, Future, Scalar
 
 HALVES = ("f16", "bf16")
@@ -26,6 +27,7 @@ class DataExpressions:
     _flat: Any
     _check: Any
     _quoted: Any
+    keep: Callable[[str], Dim]  # computes a number once, before the statement
     checked: bool
     guarded: bool = False  # inside a condition, which may keep indices within bounds
 
@@ -36,6 +38,8 @@ class DataExpressions:
         value = self.value(e)
         if isinstance(value, Future) and value.data is not None:
             return value.data
+        if isinstance(value, Buffers):
+            return value.first
         if isinstance(value, Data):
             return value
         raise ChoreoError("this has no span", e.span)
@@ -72,8 +76,10 @@ class DataExpressions:
                 return self._chunk(self.data(e.of), None, e.index, e.span)
             case tree.Tile(kind="chunk"):
                 return self._chunk(self.data(e.of), e.sizes, e.index, e.span)
-            case tree.Tile():
+            case tree.Tile(kind="subspan", steps=(), strides=()) if e.index:
                 return self._subspan(self.data(e.of), e.sizes, e.index, e.span)
+            case tree.Tile():
+                return self._window(self.data(e.of), e)
             case tree.SpanAs():
                 return self._span_as(self.data(e.of), self.shape(e.dims), e.span)
         raise ChoreoError("expected data here", e.span)
@@ -134,7 +140,11 @@ class DataExpressions:
         self, data: Data, counts: tuple[tree.Expr, ...] | None, index: tuple[tree.Expr, ...], span: Span
     ) -> Data:
         indices = self._indices(index)
-        given = None if counts is None else self.shape(counts)
+        given = None
+        if counts is not None:  # `_` is one chunk
+            given = tuple(
+                d for c in counts for d in ((ONE,) if isinstance(c, tree.Whole) else self.shape((c,)))
+            )
         if len(indices) != len(data.shape) or (given is not None and len(given) != len(data.shape)):
             n = len(indices) if given is None else len(given)
             raise ChoreoError(f"{n} chunk indices for data of rank {len(data.shape)}", span)
@@ -151,7 +161,9 @@ class DataExpressions:
                 count = at.bound
             else:
                 raise ChoreoError("chunkat needs bounded variables; use chunk(n).at(i) or subspan", where)
-            self._divides(extent, count, where)
+            # A count that is made from a quotient of the extent says itself that something is left.
+            if count.value is not None or f"{extent.atom} / " not in count.text:
+                self._divides(extent, count, where)
             size = div(extent, count)
             shape.append(size)
             if isinstance(at, Bounded) and at.is_shifted:
@@ -179,9 +191,8 @@ class DataExpressions:
     def _subspan(
         self, data: Data, sizes: tuple[tree.Expr, ...], index: tuple[tree.Expr, ...], span: Span
     ) -> Data:
-        extents = tuple(
-            data.shape[i] if isinstance(size, tree.Whole) else self.dim(size) for i, size in enumerate(sizes)
-        )
+        given = self._sizes(sizes)
+        extents = tuple(size or data.shape[min(i, len(data.shape) - 1)] for i, size in enumerate(given))
         indices = self._indices(index)
         if len(extents) != len(data.shape) or len(indices) != len(data.shape):
             raise ChoreoError(f"a tile of rank {len(extents)} in data of rank {len(data.shape)}", span)
@@ -204,10 +215,71 @@ class DataExpressions:
             offset = add(offset, mul(mul(_as_dim(number), size), stride))
         return replace(data, offset=offset, shape=extents, is_dense=False)
 
+    def _sizes(self, items: tuple[tree.Expr, ...]) -> list[Dim | None]:
+        """Sizes one by one; None where a whole dimension is meant."""
+        found: list[Dim | None] = []
+        for item in items:
+            found += [None] if isinstance(item, tree.Whole) else self.shape((item,))
+        return found
+
+    def _window(self, data: Data, e: tree.Tile) -> Data:
+        """`subspan` with steps or strides, `modspan`, `view`: elements that lie at equal distances."""
+        indices = self._indices(e.index) if e.index else [(dim(0), e.span) for _ in data.shape]
+        sizes = self._sizes(e.sizes)
+        for given in (sizes, e.steps, e.strides, indices):
+            if given and len(given) != len(data.shape):
+                raise ChoreoError(f"a tile of rank {len(given)} in data of rank {len(data.shape)}", e.span)
+        offset, shape, strides = data.offset, [], []
+        for i, ((at, where), extent, apart) in enumerate(zip(indices, data.shape, data.strides, strict=True)):
+            size = sizes[i]
+            if size is None:
+                shape.append(extent)
+                strides.append(apart)
+                continue
+            gap = self._positive(self.dim(e.strides[i]), "stride", e.strides[i].span) if e.strides else ONE
+            step = (
+                self._positive(self.dim(e.steps[i]), "step", e.steps[i].span)
+                if e.steps
+                else ONE
+                if e.kind == "view"
+                else size
+            )
+            if e.kind == "modspan":
+                size = mod(extent, self._positive(size, "size", e.sizes[0].span))
+                if size.value == 0 and not self.guarded:
+                    message = f"nothing is left: {extent} elements divide into tiles of {step}"
+                    raise ChoreoError(message, where)
+            elif e.kind == "subspan" and (size.value is None or extent.value is None):
+                size = self._fitting(size, extent, where)
+            reach = add(mul(sub(size, ONE), gap), ONE)
+            places = div(add(sub(extent, reach), step), step)
+            number = self._number(dim(0) if at is None else at)
+            if places.value is not None and _outside(number, places.value) and not self.guarded:
+                message = f"tile {_range(number)} is out of range: {extent} elements have {places} such tiles"
+                raise ChoreoError(message, where)
+            if places.value is None or number.high is None or _outside(number, places.value):
+                number = self._within(number, places, where, "tiles")
+            offset = add(offset, mul(mul(_as_dim(number), step), apart))
+            shape.append(size)
+            strides.append(mul(apart, gap))
+        return replace(data, offset=offset, shape=tuple(shape), strides=tuple(strides), is_dense=False)
+
+    def _positive(self, found: Dim, what: str, span: Span) -> Dim:
+        if found.value is None:
+            message = self._quoted(f"a {what} must be above 0", span)
+            return self.keep(f"choreo::positive({found.text}, {message})")
+        if found.value < 1:
+            raise ChoreoError(f"a {what} must be above 0, not {found}", span)
+        return found
+
+    def _fitting(self, size: Dim, extent: Dim, span: Span) -> Dim:
+        if not self.checked or same(size, extent) is True:
+            return size
+        message = self._quoted(f"a tile of {size} is larger than {extent} elements", span)
+        return self.keep(f"choreo::fitting({size}, {extent}, {message})")
+
     def _span_as(self, data: Data, shape: tuple[Dim, ...], span: Span) -> Data:
-        if not data.is_dense and any(
-            same(a, b) is not True for a, b in zip(data.strides, contiguous(data.shape), strict=True)
-        ):
+        if not data.is_dense and not is_contiguous(data.shape, data.strides):
             raise ChoreoError("only contiguous data can get another shape", span)
         equal = same(product(data.shape), product(shape))
         if equal is False:

@@ -7,11 +7,16 @@ from collections.abc import Callable
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 
-from .calls import INTEGER, CallExpressions, wide
+from .calls import INTEGER, CallExpressions, known_or_text, wide
 from .data import FRACTIONS
-from .shapes import Dim, add, dim, div, mod, mul, product, sub
-from .values import Bounded, Data, Future, Scalar, Scope, Several, Value, bounded
+from .shapes import Dim, add, dim, div, mod, mul, possible, product, sub
+from .values import Bounded, Buffers, Data, Future, Scalar, Scope, Several, Value, bounded, cpp_type
 
+SIZES = {  # `|f32|`: the bytes of one element
+    **{e: int(e.lstrip("bsuf")) // 8 for e in tree.ELEMENTS},
+    **dict.fromkeys(("int", "float"), 4),
+    "double": 8,
+}
 Check = Callable[[str, str, Span], None]  # emits a check that the running program makes
 Quoted = Callable[[str, Span], str]  # a message with its place, as a C++ literal
 
@@ -48,6 +53,8 @@ class Expressions(CallExpressions):
                     return array
                 extents = self.dims_of(e.of)
                 return Several(tuple(self._derived(item, extents) for item in e.items))
+            case tree.Count(operand=tree.Name(id=kind)) if kind in SIZES and self.scope.find(kind) is None:
+                return dim(SIZES[kind])
             case tree.Count():
                 operand = self.value(e.operand)
                 if isinstance(operand, Several) and not all(isinstance(i, Dim) for i in operand.items):
@@ -154,7 +161,7 @@ class Expressions(CallExpressions):
 
     def dim(self, e: tree.Expr) -> Dim:
         """An integer that is known now, or when the program runs."""
-        value = self.value(e)
+        value = self.of_shape(e)
         if isinstance(value, Dim):
             return value
         if isinstance(value, Bounded):
@@ -162,12 +169,12 @@ class Expressions(CallExpressions):
         if isinstance(value, Several) and len(value.items) == 1 and isinstance(value.items[0], Dim):
             return value.items[0]
         if isinstance(value, Scalar) and value.type in INTEGER:
-            return Dim(None, value.text)
+            return known_or_text(value)
         raise ChoreoError("expected an integer here", e.span)
 
     def dims_of(self, e: tree.Expr) -> tuple[Dim, ...]:
         """An mdspan as extents."""
-        value = self.value(e)
+        value = self.of_shape(e)
         items: tuple[object, ...]
         match value:
             case Several():
@@ -180,10 +187,10 @@ class Expressions(CallExpressions):
                 raise ChoreoError("its shape is not known yet", e.span)
             case _:
                 items = (value,)
-        return tuple(i if isinstance(i, Dim) else Dim(None, self._number(i).text) for i in items)
+        return tuple(i if isinstance(i, Dim) else known_or_text(self._number(i)) for i in items)
 
     def shape(self, items: tuple[tree.Expr, ...]) -> tuple[Dim, ...]:
-        return tuple(d for item in items for d in self.dims_of(item))
+        return possible(tuple(d for item in items for d in self.dims_of(item)), items[0].span)
 
     def _scalar(self, e: tree.Expr) -> Value:
         match e:
@@ -206,8 +213,7 @@ class Expressions(CallExpressions):
             case tree.Unary(op="&"):
                 return self._address(e)
             case tree.CallValue():
-                given = f"<{', '.join(self.text(x) for x in e.settings)}>" if e.settings else ""
-                return Scalar(f"{e.name}{given}({', '.join(self.argument(a) for a in e.args)})")
+                return Scalar(f"{e.name}{self.settings(e)}({', '.join(self.argument(a) for a in e.args)})")
             case tree.Unary(op="!"):
                 return Scalar(f"(!{self.text(e.operand)})", "bool")
             case tree.Binary():
@@ -240,7 +246,19 @@ class Expressions(CallExpressions):
         value = self.value(a)
         if isinstance(value, Future):
             value = self.data(tree.Member(a, "data", span=a.span))
+        if isinstance(value, Buffers):  # they lie one after another
+            value = value.first
         return value.address if isinstance(value, Data) else self.text(a)
+
+    def settings(self, call: tree.Call | tree.CallValue) -> str:
+        """What stands between < and > of a call: numbers, or types."""
+        texts = [
+            cpp_type(tree.ALIASES.get(x.id, x.id))
+            if isinstance(x, tree.Name) and x.id in (*tree.SCALARS, *tree.ALIASES)
+            else self.text(x)
+            for x in call.settings
+        ]
+        return f"<{', '.join(texts)}>" if texts else ""
 
     def _arithmetic(self, e: tree.Binary) -> Value:
         if e.op in ("+", "-", "*", "/", "%"):
@@ -260,10 +278,14 @@ class Expressions(CallExpressions):
         if e.op in ("%", "&", "|", "^", "<<", ">>") and fraction:
             raise ChoreoError(f"`{e.op}` needs integers, not {fraction}", e.span)
         kind = "bool" if e.op in ("==", "!=", "<", ">", "<=", ">=", "&&", "||") else _common(a, b)
-        return Scalar(f"({a.text} {e.op} {b.text})", kind, *_interval(e.op, a, b))
+        return Scalar(f"({self.combined(e.op, a, b, e.span)})", kind, *_interval(e.op, a, b))
 
     def _shifted(self, op: str, left: Value, right: Value) -> Bounded | None:
         """`i - 1`, `i + n`: still one of the chunks that i counts."""
+        if op == "*" and isinstance(left, Bounded) and isinstance(right, Bounded):
+            low, high = _interval(op, self._number(left), self._number(right))
+            value, bound = mul(left.value, right.value), mul(left.bound, right.bound)
+            return Bounded(value, bound, low, high, is_shifted=True)
         if op == "+" and isinstance(right, Bounded) and not isinstance(left, Bounded):
             left, right = right, left
         if op not in ("+", "-") or not isinstance(left, Bounded) or isinstance(right, Bounded):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError
-from kernelscope.gcu.choreo.syntax.walk import last, nodes, read, root, written
+from kernelscope.gcu.choreo.syntax.walk import always_returns, nodes, read, root, with_values, written
 
 from .shapes import Dim, contiguous, dim, shown
 from .statements import Statements
@@ -54,8 +54,10 @@ class CppFunction:
         file: str | None = None,
         choices: Choices | None = None,
         in_blocks: bool = False,
+        as_threads: bool = False,
     ) -> None:
         self._in_blocks = in_blocks
+        self._as_threads = as_threads
         self._choices = choices or {}
         self._f = function
         self._file = file  # which the C++ compiler's messages shall name
@@ -74,6 +76,7 @@ class CppFunction:
         statements = Statements(f, self._scope, self._elide, self._checked, self._file)
         statements.expressions.choices = self._choices
         statements.in_blocks = self._in_blocks
+        statements.as_threads = self._as_threads
         output = self._output(returned, statements)
         skip = returned if isinstance(returned, tree.DeclareBuffer) else None
         statements.block(f.body, skip=skip)
@@ -85,7 +88,7 @@ class CppFunction:
         if returned is None:
             return None
         if isinstance(returned, tree.DeclareBuffer):
-            shape = e.shape(returned.dims)
+            shape = e.shape(with_values(returned.dims, f.body[: f.body.index(returned)]))
             name = cpp_name(returned.name)
             output = Data(returned.element, shape, contiguous(shape), name, dim(0), returned.name)
             self._scope.declare(returned.name, output, returned.span)
@@ -183,7 +186,7 @@ class CppFunction:
         empty = next((s for s in returns if s.value is None), None)
         if empty is not None:
             raise ChoreoError(f"`{f.name}` must return a value", empty.span)
-        if not returns or returns[-1] is not last(f.body):
+        if not returns or not always_returns(f.body):
             raise ChoreoError(f"`{f.name}` must end with a return", f.span)
         value = returns[-1].value
         assert value is not None

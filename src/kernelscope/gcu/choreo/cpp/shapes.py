@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
+
+_MOST = 1 << 48  # elements
+
 
 @dataclass(frozen=True, slots=True)
 class Dim:
@@ -62,13 +66,17 @@ def _quotient(a: int, b: int) -> int:
 def div(a: Dim, b: Dim) -> Dim:
     if a.value is not None and b.value:
         return dim(_quotient(a.value, b.value))
+    if a.value is None and a.text == b.text:
+        return ONE
     return a if b.value == 1 else Dim(None, f"{a.atom} / {b.atom}")
 
 
 def mod(a: Dim, b: Dim) -> Dim:
     if a.value is not None and b.value:
         return dim(a.value - b.value * _quotient(a.value, b.value))
-    return ZERO if b.value == 1 else Dim(None, f"{a.atom} % {b.atom}")
+    if b.value == 1 or (a.value is None and a.text == b.text):
+        return ZERO
+    return Dim(None, f"{a.atom} % {b.atom}")
 
 
 def product(dims: Iterable[Dim]) -> Dim:
@@ -92,6 +100,26 @@ def contiguous(shape: Iterable[Dim]) -> tuple[Dim, ...]:
         strides.append(step)
         step = mul(step, extent)
     return tuple(reversed(strides))
+
+
+def is_contiguous(shape: Iterable[Dim], strides: Iterable[Dim]) -> bool:
+    """Whether elements lie one after the other; the stride of a dimension of 1 says nothing."""
+    shape = tuple(shape)
+    dense = contiguous(shape)
+    return all(
+        extent.value == 1 or same(a, b) is True for extent, a, b in zip(shape, strides, dense, strict=True)
+    )
+
+
+def possible(shape: tuple[Dim, ...], span: Span) -> tuple[Dim, ...]:
+    """The shape; refuse one that no buffer can have."""
+    below = next((d for d in shape if d.value is not None and d.value < 0), None)
+    if below is not None:
+        raise ChoreoError(f"a dimension cannot be below 0, as {below} is", span)
+    count = product(shape)
+    if count.value is not None and count.value > _MOST:
+        raise ChoreoError(f"{shown(shape)} has more elements than any memory", span)
+    return shape
 
 
 def shown(dims: Iterable[Dim]) -> str:

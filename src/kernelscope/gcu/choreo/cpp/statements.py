@@ -9,17 +9,18 @@ from dataclasses import replace
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 from kernelscope.gcu.choreo.syntax.printer import expr
-from kernelscope.gcu.choreo.syntax.walk import last, names, nodes
+from kernelscope.gcu.choreo.syntax.walk import handed, last, names, nodes
 
 from .data import HALVES
 from .elision import becomes, moving_futures, reads_in_place
 from .expressions import Expressions
+from .fragments import Fragments
 from .shapes import Dim, contiguous, dim, product, same, shown
-from .teams import Teams
 from .values import (
     Bounded,
     Buffers,
     Data,
+    Fragment,
     Scalar,
     Scope,
     Several,
@@ -32,7 +33,7 @@ STACK_BYTES = 32 << 10  # a larger local buffer comes from the thread's scratch 
 _BYTES = {"8": 1, "6": 2, "2": 4, "4": 8}
 
 
-class Statements(Teams):
+class Statements(Fragments):
     """Writes the body of one function."""
 
     result: Callable[[tree.Expr], None] | None = None  # what `return` does with its value
@@ -55,10 +56,12 @@ class Statements(Teams):
         self._teams: list[str] = []
         self._thread_names: set[str] = set()
         self._part_names: dict[str, tuple[str, ...]] = {}
+        self._tied: dict[str, set[str]] = {}
         found = [n for n in nodes(function.body) if isinstance(n, tree.DeclareEvent)]
         self._event_names = frozenset(n.name for n in found)
         self._shared_at: list[int | None] = []  # where the block's shared buffers are declared
         self.expressions = Expressions(scope, self.check, self.quoted, checked)
+        self.expressions.keep = self._kept
 
     @property
     def scope(self) -> Scope:
@@ -66,6 +69,11 @@ class Statements(Teams):
 
     def emit(self, line: str) -> None:
         self.lines.append("  " * self._depth + line)
+
+    def _kept(self, number: str) -> Dim:
+        name = self.fresh("size")
+        self.emit(f"const int64_t {name} = {number};")
+        return dim(name)
 
     def check(self, condition: str, message: str, span: Span) -> None:
         self.emit(f"choreo::check({condition}, {self.quoted(message, span)});")
@@ -163,9 +171,12 @@ class Statements(Teams):
                 self.turn(s.names, s.span)
             case tree.Break() | tree.Continue():
                 self.leave(s)
+            case tree.Matrix():
+                self.matrix(s)
+            case tree.Effect():
+                self.emit(f"{e.text(s.value)};")
             case tree.Call():
-                given = f"<{', '.join(e.text(x) for x in s.settings)}>" if s.settings else ""
-                self.emit(f"{s.name}{given}({', '.join(e.argument(a) for a in s.args)});")
+                self.emit(f"{s.name}{e.settings(s)}({', '.join(e.argument(a) for a in s.args)});")
             case tree.Print():
                 args = ", ".join(self._printed(a) for a in s.args)
                 self.emit(f"choreo::{'println' if s.newline else 'print'}({args});")
@@ -228,8 +239,11 @@ class Statements(Teams):
         self.allocate(name, s.element, (*counts, *shape), s.scope or "global")
         view = Data(s.element, shape, contiguous(shape), name, dim(0), s.name, s.scope or "global")
         self.scope.declare(s.name, Buffers(view, counts) if counts else view, s.span)
-        if s.init is not None:
-            self._initialise(name, s.element, (*counts, *shape), s.init)
+        init = s.init
+        if init is None and any(s.name in handed(n) for n in nodes(rest) if isinstance(n, tree.Call)):
+            init = tree.Int(0)  # kernels add to what they are given
+        if init is not None:
+            self._initialise(name, s.element, (*counts, *shape), init)
 
     def _initialise(self, name: str, element: str, shape: tuple[Dim, ...], init: tree.Expr) -> None:
         value = f"static_cast<{cpp_type(element)}>({self.expressions.text(init)})"
@@ -263,11 +277,18 @@ class Statements(Teams):
         if known is None and s.op == "=":
             self._name(s)
             return
+        if isinstance(known, Fragment):
+            self.change_matrix(known, s)
+            return
         if not isinstance(known, Scalar) or not known.is_mutable:
             what = "not declared" if known is None else "not a mutable scalar"
-            raise ChoreoError(f"`{s.name}` is {what}, so it cannot be assigned to", s.span)
-        value = self.expressions.text(s.value)
-        if s.op == "=":
+            advice = "; declare it `mutable`" if isinstance(known, Scalar) else ""
+            raise ChoreoError(f"`{s.name}` is {what}, so it cannot be assigned to{advice}", s.span)
+        number = self.expressions.scalar(s.value)
+        value = number.text
+        if s.op in ("/=", "%="):
+            value = self.expressions.combined(s.op[0], known, number, s.span)
+        if s.op in ("=", "/=", "%="):
             self.emit(f"{known.text} = static_cast<{known.cpp}>({value});")
         else:
             self.emit(f"{known.text} {s.op} {value};")
@@ -287,9 +308,10 @@ class Statements(Teams):
     def _store(self, s: tree.Store) -> None:
         data = self.expressions.data(s.target.of)
         place = self.expressions.element(s.target)
-        value = self.expressions.text(s.value)
+        number = self.expressions.scalar(s.value)
+        value = number.text
         if s.op != "=":
-            value = f"{place.text} {s.op[:-1]} {value}"
+            value = self.expressions.combined(s.op[:-1], place, number, s.span)
         if data.element in HALVES:
             self.emit(f"choreo::put({place.text}, {value});")
         else:
@@ -316,13 +338,10 @@ class Statements(Teams):
     def _check_shapes(self, a: tuple[Dim, ...], b: tuple[Dim, ...], span: Span) -> None:
         if len(a) != len(b):
             raise ChoreoError(f"the source of this DMA has rank {len(a)}, its target rank {len(b)}", span)
+        differ = f"this DMA copies {shown(a)} to {shown(b)}: the shapes differ"
         for x, y in zip(a, b, strict=True):
             equal = same(x, y)
             if equal is False:
-                raise ChoreoError(f"this DMA copies {shown(a)} to {shown(b)}: the shapes differ", span)
+                raise ChoreoError(differ, span)
             if equal is None:
-                self.check(
-                    f"{x.text} == {y.text}",
-                    f"this DMA copies {shown(a)} to {shown(b)}: the shapes differ",
-                    span,
-                )
+                self.check(f"{x.text} == {y.text}", differ, span)

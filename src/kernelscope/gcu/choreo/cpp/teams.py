@@ -49,13 +49,15 @@ class Teams(Loops):
         given, dims = counted[-1]
         self._shared_at.append(None if has_parallel(s.body) else len(self.lines))
         one, rank = self.fresh("team"), self.fresh("rank")
-        message = self.quoted(f"{product(dims)} threads synchronise; at most 1024 can", s.span)
+        what = f"{product(dims)} threads {'synchronise' if self.needs_team(s) else 'at once'}"
+        message = self.quoted(f"{what}; at most 1024 can", s.span)
         self.emit(f"choreo::team {one}(world_, {product(dims)}, {message});")
         self.emit(f"{one}.run([&](const int64_t {rank}) {{")
         self._depth += 1
         self._from_rank(rank, given, dims, s)
         self._teams.append(one)
         self.expressions.scope = self.scope.inner()
+        self.private_fragments(s.body)
         self.block(s.body)
         self._teams.pop()
         self._shared_at.pop()
@@ -112,9 +114,14 @@ class Teams(Loops):
             self._barrier(s.span)
 
     def synchronise(self, s: tree.Sync) -> None:
-        if s.scope == "shared":
+        if s.scope == "fence":
+            self.emit("std::atomic_thread_fence(std::memory_order_seq_cst);")
+        elif s.scope in ("shared", "barrier"):
+            written_as = f"sync.{s.scope}" + (f" : {s.level}" if s.level else "")
+            if s.level not in ("", "block", "thread"):
+                raise ChoreoError(f"{written_as}: only all threads of one block can synchronise", s.span)
             if not self.in_team:
-                raise ChoreoError("sync.shared needs a parallel around it", s.span)
+                raise ChoreoError(f"{written_as} needs a parallel around it", s.span)
             self._barrier(s.span)
         elif s.scope == "global" and self.scope.depth:
             raise ChoreoError(
@@ -176,7 +183,7 @@ def _synchronises(block: tree.Block, events: frozenset[str]) -> bool:
     """Whether the threads of a block wait for one another, not looking into a parallel inside."""
     for each in block:
         match each:
-            case tree.InThreads() | tree.Sync(scope="shared"):
+            case tree.InThreads() | tree.Sync(scope="shared" | "barrier"):
                 return True
             case tree.Wait() if any(root(t) in events for t in each.targets):
                 return True

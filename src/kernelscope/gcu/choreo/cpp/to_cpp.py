@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError
 from kernelscope.gcu.choreo.syntax.parser import parse
-from kernelscope.gcu.choreo.syntax.walk import nodes
+from kernelscope.gcu.choreo.syntax.walk import is_atomic, nodes
 
 from .function import CppFunction, FunctionCode
-from .values import line_mark
+from .values import RESERVED, line_mark
 from .waits import check_waits
 
 _OWN_HEADER = '#include "choreo.h"'
@@ -36,26 +36,28 @@ def translate(
     checked: bool = True,
     located: bool = False,
     in_blocks: bool = False,
+    as_threads: bool = False,
 ) -> Translation:
     """Check a Choreo program and turn it into C++; `elide=False` makes every DMA a real copy.
 
     Indices that may be out of bounds are checked when they are used, unless
     `checked=False` says that they are right. With `located`, the C++ says which line of
     `file` it comes from, so that the messages of the C++ compiler point there. With
-    `in_blocks`, loops over functions such as sin become loops over blocks of numbers.
+    `in_blocks`, loops over functions such as sin become loops over blocks of numbers. With
+    `as_threads`, the threads of each block are threads of the machine, also where none waits for another.
 
     Example:
         print(translate(Path("kernel.co").read_text(encoding="utf-8")).cpp)
     """
     program = parse(source, file)
     try:
-        return _translate(program, elide, checked, file if located else None, in_blocks)
+        return _translate(program, elide, checked, file if located else None, in_blocks, as_threads)
     except ChoreoError as error:
         raise error.within(source, file) from None
 
 
 def _translate(
-    program: tree.File, elide: bool, checked: bool, file: str | None, in_blocks: bool
+    program: tree.File, elide: bool, checked: bool, file: str | None, in_blocks: bool, as_threads: bool
 ) -> Translation:
     parts = ["#define CHOREO_HOST\n" * _has_host(program) + '#include "choreo.h"\n']
     functions: list[FunctionCode] = []
@@ -69,13 +71,23 @@ def _translate(
         else:
             if item.name in taken:
                 raise ChoreoError(f"function `{item.name}` is defined twice", item.span)
+            if item.name in RESERVED:
+                raise ChoreoError(
+                    f"`{item.name}` is a word of C++; no function can have this name", item.span
+                )
             taken.add(item.name)
             choices = check_waits(item)
             _check_calls(item, program)
-            functions.append(CppFunction(item, elide, checked, file, choices, in_blocks).translate())
+            made = CppFunction(item, elide, checked, file, choices, in_blocks, as_threads)
+            functions.append(made.translate())
             parts.append(functions[-1].cpp)
     if any(f.uses_threads for f in functions):
         parts.insert(0, "#define CHOREO_THREADS")
+    used = [n for f in program.functions for n in nodes(f.body)]
+    if any(isinstance(n, tree.Matrix) for n in used):
+        parts.insert(0, "#define CHOREO_FRAGMENTS")
+    if any(is_atomic(n) for n in used):
+        parts.insert(0, "#define CHOREO_ATOMICS")
     return Translation("\n".join(parts), tuple(functions))
 
 
@@ -100,6 +112,6 @@ def _check_calls(function: tree.Function, program: tree.File) -> None:
         return
     for each in nodes(function.body):
         if isinstance(each, tree.Call | tree.CallValue) and not re.search(
-            rf"\b{re.escape(each.name)}\b", cpp
+            rf"\b{re.escape(each.name.rpartition(':')[2])}\b", cpp
         ):
             raise ChoreoError(f"there is no kernel `{each.name}` in the C++ of this file", each.span)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 from kernelscope.gcu.choreo.syntax.printer import expr
 
-from .shapes import Dim, add, contiguous, dim, product, same
+from .shapes import Dim, add, contiguous, dim, is_contiguous, product, same, shown
 from .values import Data, Future, Scope, cpp_name
 
 if TYPE_CHECKING:
@@ -119,8 +120,7 @@ class Transfers:
 
     def _refer(self, name: str, target: Data, known: Future | None, span: Span) -> None:
         """A future that can be swapped, and whose data lies in a buffer of the program."""
-        dense = contiguous(target.shape)
-        if any(same(a, b) is not True for a, b in zip(target.strides, dense, strict=True)):
+        if not is_contiguous(target.shape, target.strides):
             raise ChoreoError(f"`{name}` is swapped or selected, so its target must be a whole buffer", span)
         self._object(name, target.element, target.shape, known, span)
         found = self.scope.find(name)
@@ -158,11 +158,18 @@ class Transfers:
                 self._settle(each.object, known)
                 view = Data(known.element, known.shape, known.strides, f"{each.object}.data", dim(0), name)
                 self.scope.rebind(name, Future(view, each.object))
-            elif each.data.element != known.element:
-                message = f"`{name}` holds {each.data.element}, `{names[0]}` {known.element}"
+                continue
+            held, first = each.data, f"`{names[0]}`"
+            ranks = len(held.shape), len(known.shape)
+            if held.element != known.element:
+                message = f"`{name}` holds {held.element}, {first} {known.element}"
                 raise ChoreoError(f"{message}: they cannot be exchanged", span)
-            else:
-                self._check_shapes(known.shape, each.data.shape, span)
+            if ranks[0] != ranks[1] or any(
+                same(*d) is False for d in zip(held.shape, known.shape, strict=True)
+            ):
+                message = f"`{name}` holds {shown(held.shape)}, {first} {shown(known.shape)}"
+                raise ChoreoError(f"{message}: they cannot be exchanged", span)
+            self._check_shapes(known.shape, held.shape, span)
         self.emit(f"choreo::rotate({', '.join(f.object for f in found)});")
 
     def transfer(self, d: tree.Dma, span: Span) -> None:
@@ -174,6 +181,8 @@ class Transfers:
             raise ChoreoError(
                 f"this DMA copies {source.element} to {target.element}: the element types differ", span
             )
+        if d.kind == "copy" and len(source.shape) != len(target.shape):  # [1, 4, 8] is copied to [4, 8]
+            source, target = _without_ones(source), _without_ones(target)
         self._check_shapes(self._arrives(d, source, span), target.shape, span)
         self._move(d, source, target, span)
         self.copies.append(expr(d))
@@ -234,3 +243,10 @@ class Transfers:
         start = target.pointer if offset.value == 0 else f"{target.pointer} + {offset.atom}"
         lists = [", ".join(map(str, x)) for x in (extents, from_strides, to_strides)]
         self.emit(f"choreo::copy<{rank}>({source.address}, {start}, {', '.join(f'{{{x}}}' for x in lists)});")
+
+
+def _without_ones(data: Data) -> Data:
+    """The same elements, without the dimensions that have only one place."""
+    kept = [i for i, extent in enumerate(data.shape) if extent.value != 1]
+    shape, strides = (tuple(x[i] for i in kept) for x in (data.shape, data.strides))
+    return replace(data, shape=shape, strides=strides)

@@ -83,6 +83,14 @@ class Buffers:
     counts: tuple[Dim, ...]
 
 
+@dataclass(eq=False)
+class Fragment:
+    """A matrix in registers; its shape is known once something is loaded into it or multiplied."""
+
+    name: str  # C++
+    shape: list[Dim] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class Events:
     """An event, or several, one after another in memory."""
@@ -143,7 +151,7 @@ class LoopHead:
         return f"for (int64_t {self.variable} = {self.low}; {self.variable} < {self.high}; {advance})"
 
 
-Value = Data | Future | Buffers | Events | Bounded | Several | Scalar | Dim
+Value = Data | Future | Buffers | Events | Fragment | Bounded | Several | Scalar | Dim
 
 
 @dataclass

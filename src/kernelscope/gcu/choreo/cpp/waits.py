@@ -19,6 +19,7 @@ class _State:
     waited: Span | None = None
     among: tuple[str, ...] = ()  # of a selection: the futures that it may be
     chained_to: str = ""  # the DMA that starts after this one
+    skipped: bool = False  # whether there is a wait, which a condition can skip
 
 
 @dataclass
@@ -45,6 +46,8 @@ def check_waits(function: tree.Function) -> Choices:
 def _check_events(function: tree.Function, events: frozenset[str]) -> None:
     triggered = {root(e) for n in nodes(function.body) if isinstance(n, tree.Trigger) for e in n.events}
     for each in nodes(function.body):
+        if isinstance(each, tree.Dma) and each.event is not None and root(each.event) not in events:
+            raise ChoreoError(f"`{root(each.event) or 'this'}` is not an event", each.event.span)
         if isinstance(each, tree.Trigger):
             wrong = next((e for e in each.events if root(e) not in events), None)
             if wrong is not None:
@@ -67,7 +70,9 @@ def _leave(c: _Checked, keep: set[str]) -> None:
     for name in [n for n in c.states if n not in keep]:
         state = c.states.pop(name)
         if state.status == "pending":
-            raise ChoreoError(f"the asynchronous DMA `{name}` is never waited for", state.span)
+            how = "not waited for in every case: a condition can skip its wait"
+            how = how if state.skipped else "never waited for"
+            raise ChoreoError(f"the asynchronous DMA `{name}` is {how}", state.span)
 
 
 def _statement(each: tree.Stmt, c: _Checked) -> None:
@@ -96,8 +101,12 @@ def _statement(each: tree.Stmt, c: _Checked) -> None:
             _block(each.then if isinstance(each, tree.If) else each.body, c)
             _block(each.other if isinstance(each, tree.If) else (), other)
             for name, state in other.states.items():
+                here = c.states.get(name)
+                skipped = here is not None and (here.waited is None) != (state.waited is None)
                 if state.status == "pending":
                     c.states[name] = state
+                if skipped and c.states[name].status == "pending":
+                    c.states[name].skipped = True
         case tree.Foreach() | tree.While():
             _reads(each.ranges if isinstance(each, tree.Foreach) else each.condition, c)
             _block(each.body, c)

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "failures.h"
@@ -18,34 +19,34 @@ constexpr int64_t most_threads = 1024;
 
 struct stopped {};  // unwinds the threads of a program that cannot go on
 
-// All threads of one call. Whoever lets others go on does so for them, so that "nobody runs" is exact.
+// All threads of one call. Whoever lets others go on does so for them, so that "nobody runs" is exact. A waiter has
+// a lock of its own: if it took the common one when it woke, it would come after every thread that had it before,
+// and the thread sanitizer would take two threads that race for two threads in order.
 class world {
  public:
   std::mutex lock;
 
   void grant() {  // with the lock held: everyone who can go on now
-    bool any = false;
-    for (std::size_t i = 0; i < waiting_.size();) {
-      if (waiting_[i]->take()) {
-        waiting_[i]->granted = true;
-        waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+    std::size_t kept = 0;
+    for (waiter* each : waiting_) {
+      if (each->take()) {
         ++running_;
-        any = true;
+        each->wake(outcome::granted);
       } else {
-        ++i;
+        waiting_[kept++] = each;
       }
     }
-    if (any) changed_.notify_all();
+    waiting_.resize(kept);
   }
-  void wait(std::unique_lock<std::mutex>& held, const std::function<bool()>& take, const char* message) {
+  void wait(std::unique_lock<std::mutex> held, const std::function<bool()>& take, const char* message) {
     if (is_over_) throw stopped();
     if (take()) return;
-    waiter me{take, message};
+    waiter me(take, message);
     waiting_.push_back(&me);
     --running_;
     stop_if_stuck();
-    changed_.wait(held, [&] { return me.granted || is_over_; });
-    if (!me.granted) throw stopped();
+    held.unlock();
+    if (me.sleep() == outcome::stopped) throw stopped();
   }
   void begin(int64_t threads) {  // the thread that starts them waits for them
     std::lock_guard<std::mutex> held(lock);
@@ -63,17 +64,37 @@ class world {
   }
   void stop(const char* message) {
     std::lock_guard<std::mutex> held(lock);
-    check(false, message);
-    is_over_ = true;
-    changed_.notify_all();
+    end(message);
   }
 
  private:
+  enum class outcome { open, granted, stopped };
   struct waiter {
+    waiter(const std::function<bool()>& taking, const char* text) : take(taking), message(text) {}
+    void wake(outcome with) {
+      std::lock_guard<std::mutex> mine(own);
+      came = with;
+      changed.notify_one();
+    }
+    outcome sleep() {
+      std::unique_lock<std::mutex> mine(own);
+      changed.wait(mine, [this] { return came != outcome::open; });
+      return came;
+    }
     const std::function<bool()>& take;
     const char* message;
-    bool granted = false;
+
+   private:
+    std::mutex own;
+    std::condition_variable changed;
+    outcome came = outcome::open;
   };
+  void end(const char* message) {
+    check(false, message);
+    is_over_ = true;
+    for (waiter* each : waiting_) each->wake(outcome::stopped);
+    waiting_.clear();
+  }
   void stop_if_stuck() {
     if (running_ > 0 || waiting_.empty() || is_over_) return;
     char text[480];
@@ -83,11 +104,8 @@ class world {
     else
       std::snprintf(text, sizeof text, "%s; %zu other thread%s also wait%s", waiting_[0]->message, others,
                     others == 1 ? "" : "s", others == 1 ? "s" : "");
-    check(false, text);
-    is_over_ = true;
-    changed_.notify_all();
+    end(text);
   }
-  std::condition_variable changed_;
   std::vector<waiter*> waiting_;
   int64_t running_ = 1;
   bool is_over_ = false;
@@ -102,7 +120,7 @@ class event {
   }
   void wait(world& all, const char* message) {  // and unset it
     std::unique_lock<std::mutex> held(all.lock);
-    all.wait(held, [this] { return std::exchange(is_set_, false); }, message);
+    all.wait(std::move(held), [this] { return std::exchange(is_set_, false); }, message);
   }
 
  private:
@@ -148,7 +166,7 @@ class team {
       return;
     }
     const int64_t mine = phase_;
-    all_.wait(held, [this, mine] { return phase_ != mine; }, message);
+    all_.wait(std::move(held), [this, mine] { return phase_ != mine; }, message);
   }
 
  private:

@@ -95,6 +95,14 @@ struct bf16 {
 };
 using half = f16;
 using bfp16 = bf16;
+// As CUDA calls them, for host code that was written beside it.
+using __half = f16;
+inline float __half2float(f16 x) { return f16::widen(x.bits); }
+inline f16 __float2half(float x) { return f16(x); }
+inline float f16_to_f32(f16 x) { return f16::widen(x.bits); }
+inline f16 f32_to_f16(float x) { return f16(x); }
+inline float bf16_to_f32(bf16 x) { return bf16::widen(x.bits); }
+inline bf16 f32_to_bf16(float x) { return bf16(x); }
 
 }  // namespace names
 

@@ -24,6 +24,15 @@ inline int64_t within(int64_t index, int64_t extent, const char* message) {
   check(holds, message);
   return holds ? index : 0;
 }
+inline int64_t positive(int64_t value, const char* message) {
+  check(value > 0, message);
+  return value > 0 ? value : 1;
+}
+inline int64_t fitting(int64_t size, int64_t extent, const char* message) {
+  const bool holds = size >= 0 && size <= extent;
+  check(holds, message);
+  return holds ? size : extent;
+}
 inline int failed() { return failure_state.load(std::memory_order_relaxed) != 0; }
 inline void raise_failure() {
   if (failed()) {

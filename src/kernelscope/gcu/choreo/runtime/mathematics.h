@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "element_types.h"
+#include "failures.h"
 #include "vector_functions.h"
 
 #define CHOREO_VECTOR_MATHEMATICS  // functions below become vector code
@@ -164,6 +165,23 @@ inline int isfinite_(T x) {
     return std::fabs(x) <= std::numeric_limits<T>::max();
   else
     return 1;
+}
+template <class A, class B>
+inline auto quotient(A a, B b, const char* message) {
+  if constexpr (std::is_integral_v<A> && std::is_integral_v<B>) {
+    check(b != 0, message);
+    if (b == 0) return decltype(a / b)(0);
+    if (std::is_signed_v<B> && b == static_cast<B>(-1)) return static_cast<decltype(a / b)>(0 - a);  // also of the lowest
+  }
+  return a / b;
+}
+template <class A, class B>
+inline auto remainder(A a, B b, const char* message) {
+  if constexpr (std::is_integral_v<A> && std::is_integral_v<B>) {
+    check(b != 0, message);
+    if (b == 0 || (std::is_signed_v<B> && b == static_cast<B>(-1))) return decltype(a % b)(0);
+  }
+  return a % b;
 }
 template <class A, class B>
 inline auto cdiv_(A a, B b) {  // rounded up

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "element_types.h"
+#include "views.h"
 
 namespace choreo {
 
@@ -25,6 +26,11 @@ inline void println(const T&... items) {
   (std::cout << ... << printable(items)) << std::endl;
 }
 inline std::ostream& operator<<(std::ostream& out, f16 x) { return out << static_cast<float>(x); }
+template <int N>
+inline std::ostream& operator<<(std::ostream& out, const mdspan<N>& shape) {
+  for (int i = 0; i < N; ++i) out << (i ? ", " : "") << shape[i];
+  return out;
+}
 inline std::ostream& operator<<(std::ostream& out, bf16 x) { return out << static_cast<float>(x); }
 
 }  // namespace choreo

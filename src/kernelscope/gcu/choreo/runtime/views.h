@@ -96,6 +96,10 @@ class spanned_view {
     }
     return data_[offset];
   }
+  template <class... I>
+  T& operator()(I... index) const {
+    return at(index...);
+  }
   T* begin() const { return data_; }
   T* end() const { return data_ + element_count(); }
   template <class V>

@@ -1,4 +1,4 @@
-"""Parsing of expressions and of DMA operations."""
+"""Parsing of expressions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ LEVELS = (
     ("#", "#-", "#+", "#*", "#/", "#%"),
 )
 SHIFT = 4  # inside <…>, where > ends the list
-
-LATER = {"modspan": "`modspan`"}
 
 
 class Cursor:
@@ -94,11 +92,6 @@ class Cursor:
             self.expect(end)
         return found
 
-    def refuse_later(self) -> None:
-        if self.token.kind == "name" and self.token.text in LATER:
-            what = LATER[self.token.text]
-            raise ChoreoError(f"{what} are not supported yet", self.token.span)
-
 
 def expression(c: Cursor) -> tree.Expr:
     start = c.token.span
@@ -137,10 +130,10 @@ def _unary(c: Cursor) -> tree.Expr:
             raise ChoreoError("unary minus needs a literal; write 0 - x", token.span)
         return tree.Unary("-", _primary(c), span=token.span)
     if c.take("|"):
-        inner = _postfix(c)
+        inner = postfix(c)
         c.expect("|", "after the operand of a count")
         return tree.Count(inner, span=token.span)
-    return _postfix(c)
+    return postfix(c)
 
 
 def listed(c: Cursor, end: str) -> tuple[tree.Expr, ...]:
@@ -154,7 +147,7 @@ def settings(c: Cursor) -> tuple[tree.Expr, ...]:
     return tuple(c.separated(lambda c: _binary(c, SHIFT + 1), ">"))
 
 
-def _postfix(c: Cursor) -> tree.Expr:
+def postfix(c: Cursor) -> tree.Expr:
     found = _primary(c)
     while True:
         span = c.token.span
@@ -176,7 +169,6 @@ def _postfix(c: Cursor) -> tree.Expr:
 
 def _member(c: Cursor, of: tree.Expr) -> tree.Expr:
     c.expect(".")
-    c.refuse_later()
     word = c.name("a member: data, span, at, chunkat, chunk, subspan or span_as")
     span = word.span
     match word.text:
@@ -188,13 +180,8 @@ def _member(c: Cursor, of: tree.Expr) -> tree.Expr:
         case "chunkat":
             c.expect("(")
             return tree.ChunkAt(of, listed(c, ")"), span=span)
-        case "chunk" | "subspan":
-            c.expect("(")
-            sizes = listed(c, ")")
-            c.expect(".", f"at(…) after {word.text}(…)")
-            c.expect("at")
-            c.expect("(")
-            return tree.Tile(of, word.text, sizes, listed(c, ")"), span=span)
+        case "chunk" | "subspan" | "modspan" | "view":
+            return _tile(c, of, word)
         case "span_as":
             c.expect("(")
             bracketed = c.take("[")
@@ -203,6 +190,26 @@ def _member(c: Cursor, of: tree.Expr) -> tree.Expr:
                 c.expect(")")
             return tree.SpanAs(of, dims, span=span)
     raise ChoreoError(f"there is no member `{word.text}`", span)
+
+
+def _tile(c: Cursor, of: tree.Expr, word: Token) -> tree.Expr:
+    """`subspan(n..).step(s..).stride(t..).at(i..)`: all but the sizes may be left out of a subspan."""
+    c.expect("(")
+    sizes = listed(c, ")")
+    given: dict[str, tuple[tree.Expr, ...]] = {}
+    last = "from" if word.text == "view" else "at"
+    while last not in given and c.sees(".") and c.peek().text in ("step", "stride", last):
+        c.next()
+        part = c.next()
+        if part.text in given or (part.text != last and word.text != "subspan"):
+            raise ChoreoError(f"`{part.text}` cannot stand here, after {word.text}(…)", part.span)
+        c.expect("(")
+        given[part.text] = listed(c, ")")
+    if last not in given and word.text != "subspan":
+        c.expect(".", f"{last}(…) after {word.text}(…)")
+        c.expect(last)
+    steps, strides = given.get("step", ()), given.get("stride", ())
+    return tree.Tile(of, word.text, sizes, given.get(last, ()), steps, strides, span=word.span)
 
 
 def _derived(c: Cursor) -> tuple[tree.Expr, ...]:
@@ -246,7 +253,6 @@ def _primary(c: Cursor) -> tree.Expr:
         return tree.Tuple(listed(c, "}"), span=span)
     if c.take("["):
         return tree.Mdspan(listed(c, "]"), span=span)
-    c.refuse_later()
     if token.kind == "name":
         c.next()
         if token.text == "_":
@@ -271,11 +277,21 @@ def integer(token: Token) -> int:
     return value
 
 
+def called(c: Cursor, what: str) -> str:
+    """The name of a C++ function, which may be in a namespace."""
+    name = c.name(what).text
+    while c.sees(":") and c.peek().text == ":":
+        c.next()
+        c.next()
+        name += f"::{c.name(what).text}"
+    return name
+
+
 def _called(c: Cursor, span: Span) -> tree.Expr:
-    name = c.name("the function to call")
+    name = called(c, "the function to call")
     given = settings(c) if c.sees("<") else ()
     c.expect("(")
-    return tree.CallValue(name.text, listed(c, ")"), given, span=span)
+    return tree.CallValue(name, listed(c, ")"), given, span=span)
 
 
 def _cast(c: Cursor, span: Span) -> tree.Expr:
@@ -289,30 +305,3 @@ def _cast(c: Cursor, span: Span) -> tree.Expr:
     args = listed(c, ")")
     name = "bool" if kind == "bool" else tree.AS_ELEMENT[kind]
     return tree.Builtin(f"__cast_{name}", args, span=span)
-
-
-def dma(c: Cursor) -> tree.Dma:
-    """`dma.copy.async x.chunkat(p) => local after f`."""
-    start = c.expect("dma").span
-    c.expect(".", "and an operation after dma")
-    kind = c.name("copy, pad, transp or any")
-    if kind.text == "any":
-        return tree.Dma("any", span=start)
-    if kind.text not in ("copy", "pad", "transp"):
-        raise ChoreoError(f"there is no dma.{kind.text}; use copy, pad, transp or any", kind.span)
-    # `.async` and the settings, in either order
-    given: tuple[tree.Expr, ...] = ()
-    is_async = c.take(".")
-    if is_async:
-        c.expect("async")
-    if kind.text in ("pad", "transp"):
-        given = settings(c)
-    if not is_async and c.take("."):
-        c.expect("async")
-        is_async = True
-    source = _postfix(c)
-    c.expect("=>", "between source and target of a DMA")
-    scope = c.sees(*tree.SCOPES)
-    target: tree.Expr | str = c.next().text if scope else _postfix(c)
-    after = c.name("the name of a future").text if c.take("after") else ""
-    return tree.Dma(kind.text, source, target, given, is_async, after, span=start)

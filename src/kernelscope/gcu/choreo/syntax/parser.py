@@ -30,7 +30,10 @@ def parse(source: str, file: str = "", *, as_written: bool = False) -> tree.File
         prepared = prepare(source, file)
         found: list[tree.HostCode | tree.DeviceCode | tree.Function] = []
         for piece in pieces(prepared.visible, lines, source):
-            found += _items(source, prepared, lines, piece, as_written)
+            try:
+                found += _items(source, prepared, lines, piece, as_written)
+            except RecursionError:
+                raise ChoreoError("this function is nested too deeply", lines.span(piece.start)) from None
         return tree.File(tuple(found))
     except ChoreoError as error:
         raise error.within(source, file) from None
@@ -100,6 +103,7 @@ def _parameter(c: Cursor) -> tree.Parameter:
     dims, kind = None, word.text
     if c.sees("[", "mdspan"):
         dims, kind = _dims(c), tree.AS_ELEMENT[word.text]
+        c.take("&")  # data is never copied when it is handed over
     name = c.name("the parameter's name")
     return tree.Parameter(kind, name.text, dims, is_global, span=name.span)
 

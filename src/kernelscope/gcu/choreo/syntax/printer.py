@@ -81,9 +81,12 @@ def _stmt(s: tree.Stmt) -> list[str]:
         case tree.Parallel():
             return _nested(f"parallel {', '.join(map(_level, s.levels))}", s.body)
         case tree.With():
-            return _nested(f"with {', '.join(map(_range, s.binds))}", s.body)
+            tied = ", ".join(f"{a} <-> {b}" for a, b in s.tied)
+            head = f"with {', '.join(map(_range, s.binds))}"
+            return _nested(f"{head} where {tied}" if tied else head, s.body)
         case tree.Foreach():
-            return _nested(f"foreach {', '.join(map(_range, s.ranges))}", s.body)
+            hints = f" : {_list(s.hints)}" if s.hints else ""
+            return _nested(f"foreach {', '.join(map(_range, s.ranges))}{hints}", s.body)
         case tree.If():
             lines = _nested(f"if ({expr(s.condition)})", s.then)
             if s.other:
@@ -105,7 +108,11 @@ def _simple(s: tree.Stmt) -> str:
         case tree.Trigger():
             return f"trigger {_list(s.events)};"
         case tree.Sync():
-            return f"sync.{s.scope};"
+            return f"sync.{s.scope}{' : ' + s.level if s.level else ''};"
+        case tree.Effect():
+            return f"{expr(s.value)};"
+        case tree.Matrix():
+            return _matrix(s)
         case tree.Rotate():
             return f"rotate({', '.join(s.names)});"
         case tree.Break():
@@ -124,6 +131,16 @@ def _simple(s: tree.Stmt) -> str:
         case tree.Cpp():
             return f"__cpp__({s.text});"
     raise TypeError(f"no text for {type(s).__name__}")
+
+
+def _matrix(s: tree.Matrix) -> str:
+    if s.action == "commit":
+        return "mma.commit;"
+    words = "".join(f".{w}" for w in s.words)
+    swizzle = "" if s.swizzle is None else f".swiz<{_list([s.swizzle], tight=True)}>"
+    action = "" if s.action == "product" else f".{s.action}"
+    head = f"mma{action}{words}{swizzle}"
+    return f"{s.name} = {head} {_list(s.operands)};" if s.is_new else f"{head} {s.name}, {_list(s.operands)};"
 
 
 def _counts(counts: Iterable[tree.Expr]) -> str:
@@ -216,7 +233,9 @@ def _data(e: tree.Expr) -> str:
         case tree.ChunkAt():
             return f"{_above(e.of, _POSTFIX)}.chunkat({_list(e.index)})"
         case tree.Tile():
-            return f"{_above(e.of, _POSTFIX)}.{e.kind}({_list(e.sizes)}).at({_list(e.index)})"
+            parts = [(e.kind, e.sizes), ("step", e.steps), ("stride", e.strides)]
+            parts.append(("from" if e.kind == "view" else "at", e.index))
+            return _above(e.of, _POSTFIX) + "".join(f".{word}({_list(x)})" for word, x in parts if x)
         case tree.SpanAs():
             return f"{_above(e.of, _POSTFIX)}.span_as([{_list(e.dims)}])"
         case tree.Dma():
@@ -229,5 +248,7 @@ def _dma(d: tree.Dma) -> str:
         return "dma.any"
     given = f"<{_list(d.settings, tight=True)}>" if d.settings else ""
     target = d.target if isinstance(d.target, str) else expr(d.target)
-    head = f"dma.{d.kind}{given}{'.async' if d.is_async else ''}"
+    event = "" if d.event is None else f"<{_list([d.event], tight=True)}>"
+    swizzle = "" if d.swizzle is None else f".swiz<{_list([d.swizzle], tight=True)}>"
+    head = f"{d.engine}.{d.kind}{given}{'.async' if d.is_async else ''}{event}{swizzle}"
     return f"{head} {expr(d.source)} => {target}{' after ' + d.after if d.after else ''}"

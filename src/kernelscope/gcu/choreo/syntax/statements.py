@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from . import tree
-from .declarations import declaration
+from .declarations import bind, declaration, hint, names_of, range_of, tie
 from .errors import ChoreoError
-from .expressions import Cursor, dma, expression, listed, settings
+from .expressions import Cursor, called, expression, listed, settings
 from .lexer import Token
+from .transfers import dma, matrix
 
 _UPDATES = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=")
 
@@ -44,15 +45,20 @@ def _body(c: Cursor) -> tree.Block:
 
 
 def _statement(c: Cursor) -> list[tree.Stmt]:
-    c.refuse_later()
     token = c.token
     if token.kind != "name":
         raise c.wrong("expected a statement")
     special = _STATEMENTS.get(token.text)
     if special is not None:
         return special(c)
-    if token.text in (*tree.SCOPES, "mutable", *tree.SCALARS, *tree.ALIASES):
+    if token.text in (*tree.SCOPES, "mutable", "mdspan", *tree.SCALARS, *tree.ALIASES):
         return declaration(c)
+    if token.text in _NOT_HERE:
+        raise ChoreoError(f"`{token.text}` {_NOT_HERE[token.text]}", token.span)
+    if token.text.startswith("__atomic_") and c.peek().text == "(":
+        value = expression(c)
+        c.expect(";", f"after {token.text}(…)")
+        return [tree.Effect(value, span=token.span)]
     return _named(c)
 
 
@@ -73,6 +79,8 @@ def _named(c: Cursor) -> list[tree.Stmt]:
         return [tree.Assign(name, tree.Int(1, span=start), update, span=start)]
     if following.text in _UPDATES:
         found = c.separated(_assignment)
+        if isinstance(found[-1], tree.Matrix):
+            return found
         c.expect(";", "after an assignment")
         return found
     target = expression(c)
@@ -91,7 +99,9 @@ def _assignment(c: Cursor) -> tree.Stmt:
     op = c.next()
     if op.text not in _UPDATES:
         raise ChoreoError(f"expected an assignment, found `{op.text}`", op.span)
-    value = dma(c) if c.sees("dma") else expression(c)
+    if c.sees("mma") and op.text == "=":
+        return matrix(c, name.text, name.span)
+    value = dma(c) if c.sees("dma", "tma") else expression(c)
     return tree.Assign(name.text, value, op.text, span=name.span)
 
 
@@ -102,22 +112,18 @@ def _dma(c: Cursor) -> list[tree.Stmt]:
     return [found]
 
 
+def _matrix(c: Cursor) -> list[tree.Stmt]:
+    return [matrix(c)]
+
+
 def _parallel(c: Cursor) -> list[tree.Stmt]:
     start = c.next().span
     levels = c.separated(_level)
     return [tree.Parallel(tuple(levels), _body(c), span=start)]
 
 
-def _names(c: Cursor, what: str) -> tuple[bool, tuple[str, ...]]:
-    """One name, or several in braces; and whether there were braces."""
-    braced = c.take("{")
-    if braced:
-        return True, tuple(c.separated(lambda c: c.name(f"the name of {what}").text, "}"))
-    return False, (c.name(f"the name of {what}").text,)
-
-
 def _level(c: Cursor) -> tree.Level:
-    braced, names = (False, ()) if c.sees("by") else _names(c, "a parallel variable")
+    braced, names = (False, ()) if c.sees("by") else names_of(c, "a parallel variable")
     c.expect("by")
     bound = expression(c)
     items = bound.items if isinstance(bound, tree.Mdspan | tree.Tuple) else (bound,)
@@ -129,38 +135,18 @@ def _level(c: Cursor) -> tree.Level:
     return tree.Level(names, items, braced, kind)
 
 
-def _bind(c: Cursor) -> tree.Bind:
-    start, whole = c.token.span, ""
-    if c.token.kind == "name" and c.peek().text == "=":
-        whole = c.next().text
-        c.next()
-    braced, names = _names(c, "a bounded variable")
-    c.expect("in")
-    return tree.Bind(names, expression(c), whole, braced, span=start)
-
-
 def _with(c: Cursor) -> list[tree.Stmt]:
     start = c.next().span
-    return [tree.With(tuple(c.separated(_bind)), _body(c), span=start)]
+    binds = tuple(c.separated(bind))
+    tied = tuple(c.separated(tie)) if c.take("where") else ()
+    return [tree.With(binds, _body(c), tied, span=start)]
 
 
 def _foreach(c: Cursor) -> list[tree.Stmt]:
     start = c.next().span
-    return [tree.Foreach(tuple(c.separated(_range)), _body(c), span=start)]
-
-
-def _range(c: Cursor) -> tree.Bind | tree.Range:
-    if c.sees("{") or c.peek().text in ("in", "="):
-        return _bind(c)
-    name = c.name("a bounded variable")
-    if not c.take("("):
-        return tree.Range(name.text, span=name.span)
-    low = None if c.sees(":") else expression(c)
-    c.expect(":", "between the limits of a range")
-    high = None if c.sees(":", ")") else expression(c)
-    step = expression(c) if c.take(":") and not c.sees(")") else None
-    c.expect(")")
-    return tree.Range(name.text, low, high, step, span=name.span)
+    ranges = tuple(c.separated(range_of))
+    hints = tuple(c.separated(hint)) if c.take(":") else ()
+    return [tree.Foreach(ranges, _body(c), hints, span=start)]
 
 
 def _condition(c: Cursor) -> tree.Expr:
@@ -215,10 +201,13 @@ def _sync(c: Cursor) -> list[tree.Stmt]:
     start = c.next().span
     c.expect(".", "and shared, global or local after sync")
     word = c.name("shared, global or local")
-    if word.text not in tree.SCOPES:
+    if word.text not in (*tree.SCOPES, "barrier", "fence"):
         raise ChoreoError(f"there is no sync.{word.text}; use sync.shared", word.span)
+    level = ""
+    if word.text in ("barrier", "fence") and c.take(":"):
+        level = c.name("block, thread, group or device").text
     c.expect(";")
-    return [tree.Sync(word.text, span=start)]
+    return [tree.Sync(word.text, level, span=start)]
 
 
 def _rotate(c: Cursor) -> list[tree.Stmt]:
@@ -251,12 +240,12 @@ def _swap(c: Cursor) -> list[tree.Stmt]:
 
 def _call(c: Cursor) -> list[tree.Stmt]:
     start = c.next().span
-    name = c.name("the kernel to call")
+    name = called(c, "the kernel to call")
     given = settings(c) if c.sees("<") else ()
     c.expect("(")
     args = listed(c, ")")
     c.expect(";", "after a call")
-    return [tree.Call(name.text, args, given, span=start)]
+    return [tree.Call(name, args, given, span=start)]
 
 
 def _print(c: Cursor) -> list[tree.Stmt]:
@@ -293,8 +282,19 @@ def _cpp(c: Cursor) -> list[tree.Stmt]:
     return [tree.Cpp(text, span=start)]
 
 
+# Words that people bring along from elsewhere.
+_NOT_HERE = {
+    "for": "is C++; a loop of Choreo is `foreach i in [n] { … }`",
+    "const": "is C++; a variable that is not `mutable` is constant, so leave it out",
+    "auto": "is C++; write `name = value;`",
+    "__cok__": "holds C++, which stands outside of functions; move it above the `__co__`",
+    "__call_tcle": "calls a vector library of the hardware; write `call` and a kernel in plain C++",
+}
+
 _STATEMENTS = {
     "dma": _dma,
+    "tma": _dma,
+    "mma": _matrix,
     "parallel": _parallel,
     "with": _with,
     "foreach": _foreach,

@@ -4,146 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .expression_tree import At as At
+from .expression_tree import Binary as Binary
+from .expression_tree import Builtin as Builtin
+from .expression_tree import CallValue as CallValue
+from .expression_tree import ChunkAt as ChunkAt
+from .expression_tree import Count as Count
+from .expression_tree import Derive as Derive
+from .expression_tree import Dma as Dma
+from .expression_tree import Expr as Expr
+from .expression_tree import Extent as Extent
+from .expression_tree import Float as Float
+from .expression_tree import Int as Int
+from .expression_tree import Item as Item
+from .expression_tree import Mdspan as Mdspan
+from .expression_tree import Member as Member
+from .expression_tree import Name as Name
+from .expression_tree import SpanAs as SpanAs
+from .expression_tree import Ternary as Ternary
+from .expression_tree import Text as Text
+from .expression_tree import Tile as Tile
+from .expression_tree import Tuple as Tuple
+from .expression_tree import Unary as Unary
+from .expression_tree import Whole as Whole
 from .node import ALIASES as ALIASES
 from .node import AS_ELEMENT as AS_ELEMENT
 from .node import ELEMENTS as ELEMENTS
 from .node import SCALARS as SCALARS
 from .node import SCOPES as SCOPES
 from .node import Tree as Tree
-
-# -- expressions -----------------------------------------------------------------------------------------
-
-
-class Expr(Tree): ...
-
-
-class Int(Expr):
-    value: int
-
-
-class Float(Expr):
-    text: str  # as written: 1.0f, 1e-5
-
-
-class Text(Expr):
-    value: str  # the literal with its quotes
-
-
-class Name(Expr):
-    id: str
-
-
-class Whole(Expr):
-    """`_`: a dimension that is not divided."""
-
-
-class Unary(Expr):
-    op: str  # "!", "~", "-" (on a literal), "#" (upper bound), "&" (where it lies)
-    operand: Expr
-
-
-class Binary(Expr):
-    op: str
-    left: Expr
-    right: Expr
-
-
-class Ternary(Expr):
-    condition: Expr
-    then: Expr
-    other: Expr
-
-
-class Builtin(Expr):
-    """`__exp(x)`, `select(c, a, b)`."""
-
-    name: str
-    args: tuple[Expr, ...]
-
-
-class CallValue(Expr):
-    """`call f<3>(x)`, for what the function returns."""
-
-    name: str
-    args: tuple[Expr, ...]
-    settings: tuple[Expr, ...] = ()
-
-
-class Count(Expr):
-    """`|x|`: number of elements."""
-
-    operand: Expr
-
-
-class Tuple(Expr):
-    items: tuple[Expr, ...]
-
-
-class Mdspan(Expr):
-    items: tuple[Expr, ...]
-
-
-class Member(Expr):
-    """`f.data`, `x.span`."""
-
-    of: Expr
-    name: str
-
-
-class Item(Expr):
-    """`x.span(i)`, `i(-1)`: one part of something with several."""
-
-    of: Expr
-    index: Expr
-
-
-class Derive(Expr):
-    """`sp[(0)/2, (1)]`: an mdspan made from the extents of another; `x[i]`: one of an array of buffers."""
-
-    of: Expr
-    items: tuple[Expr, ...]
-
-
-class Extent(Expr):
-    """`(0)` inside a derivation."""
-
-    index: int
-
-
-class At(Expr):
-    """`data.at(i, j)`."""
-
-    of: Expr
-    index: tuple[Expr, ...]
-
-
-class ChunkAt(Expr):
-    of: Expr
-    index: tuple[Expr, ...]
-
-
-class Tile(Expr):
-    """`data.chunk(n..).at(i..)` and `data.subspan(n..).at(i..)`."""
-
-    of: Expr
-    kind: str  # "chunk" or "subspan"
-    sizes: tuple[Expr, ...]
-    index: tuple[Expr, ...]
-
-
-class SpanAs(Expr):
-    of: Expr
-    dims: tuple[Expr, ...]
-
-
-class Dma(Expr):
-    kind: str  # "copy", "pad", "transp", "any"
-    source: Expr | None = None
-    target: Expr | str | None = None  # data, or a scope
-    settings: tuple[Expr, ...] = ()  # of pad and transp
-    is_async: bool = False
-    after: str = ""
-
 
 # -- statements ------------------------------------------------------------------------------------------
 
@@ -239,11 +128,13 @@ class Range(Tree):
 class With(Stmt):
     binds: tuple[Bind, ...]
     body: Block
+    tied: tuple[tuple[str, str], ...] = ()  # `where i <-> j`: they always have the same value
 
 
 class Foreach(Stmt):
     ranges: tuple[Bind | Range, ...]
     body: Block
+    hints: tuple[Builtin, ...] = ()  # `: vectorize(i, 32)`, `: unroll(4)`
 
 
 class If(Stmt):
@@ -274,7 +165,8 @@ class InThreads(Stmt):
 
 
 class Sync(Stmt):
-    scope: str
+    scope: str  # a scope, "barrier" or "fence"
+    level: str = ""  # of a barrier or fence
 
 
 class Trigger(Stmt):
@@ -292,6 +184,23 @@ class Rotate(Stmt):
 class Swap(Stmt):
     first: str
     second: str
+
+
+class Effect(Stmt):
+    """An expression for what it does: `__atomic_add(x.at(0), 1);`."""
+
+    value: Expr
+
+
+class Matrix(Stmt):
+    """One step of `mma`: a matrix in registers is filled, loaded, multiplied or stored."""
+
+    action: str  # "fill", "load", "product" or "store"
+    name: str  # the matrix that is written, or stored
+    operands: tuple[Expr, ...]
+    words: tuple[str, ...] = ()  # of a product the orders; of fill a type; of store "transp"
+    is_new: bool = False  # `m = mma.fill 0.0f`
+    swizzle: Expr | None = None
 
 
 class Call(Stmt):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import tree
+from .errors import ChoreoError
 
 
 def children(node: Any) -> Iterator[Any]:
@@ -36,7 +37,7 @@ def names(node: Any) -> set[str]:
         match each:
             case tree.Name():
                 found.add(each.id)
-            case tree.Assign() | tree.Range():
+            case tree.Assign() | tree.Range() | tree.Matrix():
                 found.add(each.name)
             case tree.Rotate():
                 found.update(each.names)
@@ -78,6 +79,11 @@ def handed(call: tree.Call | tree.CallValue) -> set[str]:
     return found
 
 
+def is_atomic(e: Any) -> bool:
+    """Whether it is a builtin that changes its first argument, an element."""
+    return isinstance(e, tree.Builtin) and e.name.startswith("__atomic_") and bool(e.args)
+
+
 def written(node: Any) -> set[str]:
     """The roots of what is stored to, copied to, or handed to a kernel."""
     found: set[str] = set()
@@ -89,6 +95,10 @@ def written(node: Any) -> set[str]:
                 found |= roots(each.target)
             case tree.Call() | tree.CallValue():
                 found |= handed(each)
+            case tree.Matrix(action="store"):
+                found |= roots(each.operands[0])
+            case tree.Builtin() if is_atomic(each):
+                found |= roots(each.args[0])
     return found - {""}
 
 
@@ -102,6 +112,8 @@ def declared(block: tree.Block) -> set[str]:
     for each in block:
         match each:
             case tree.DeclareBuffer() | tree.DeclareScalar() | tree.DeclareSpan() | tree.Assign():
+                found.add(each.name)
+            case tree.Matrix(is_new=True):
                 found.add(each.name)
     return found
 
@@ -127,4 +139,45 @@ def read(body: tree.Block) -> set[str]:
                 found |= roots(each.source)
             case tree.Call() | tree.CallValue():
                 found |= handed(each)
+            case tree.Matrix(action="load"):
+                found |= roots(each.operands[0])
     return found
+
+
+def always_returns(body: tree.Block) -> bool:
+    """Whether control never comes to the end of a block."""
+    return any(
+        isinstance(s, tree.Return)
+        or (isinstance(s, tree.If) and bool(s.other) and always_returns(s.then) and always_returns(s.other))
+        for s in body
+    )
+
+
+def with_values(dims: Any, before: tree.Block) -> Any:
+    """Expressions in which each name of a value that stands before them is that value."""
+    for each in reversed(before):
+        match each:
+            case tree.Assign(op="=", value=tree.Expr() as value) if not isinstance(value, tree.Dma):
+                dims = _replaced(dims, each.name, value)
+            case tree.DeclareScalar(is_mutable=False, init=tree.Expr() as value):
+                dims = _replaced(dims, each.name, value)
+            case tree.DeclareSpan():
+                dims = _replaced(dims, each.name, each.dims)
+    for each in nodes(dims):
+        if isinstance(each, tree.Name) and each.id in declared(before):
+            message = (
+                f"the result is made before the function runs, and `{each.id}` of its shape while it runs"
+            )
+            raise ChoreoError(message, each.span)
+    return dims
+
+
+def _replaced(node: Any, name: str, value: tree.Expr) -> Any:
+    if isinstance(node, tuple):
+        return tuple(_replaced(item, name, value) for item in node)
+    if isinstance(node, tree.Name):
+        return value if node.id == name else node
+    if not isinstance(node, tree.Expr):
+        return node
+    fields = [f.name for f in dataclasses.fields(node) if f.name != "span"]
+    return dataclasses.replace(node, **{f: _replaced(getattr(node, f), name, value) for f in fields})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kernelscope.gcu.choreo.cpp.shapes import Dim, dim, shown
+from kernelscope.gcu.choreo.cpp.shapes import Dim, add, dim, same, shown
 from kernelscope.gcu.choreo.cpp.values import (
     Bounded,
     Buffers,
@@ -35,6 +35,10 @@ class Loops(BlockLoops):
     _shared_at: list[int | None]  # where the block's shared buffers are declared; None: where they stand
     _open_loops: int = 0  # around a statement, within its thread
     _part_names: dict[str, tuple[str, ...]]  # of a variable that stands for several
+    _tied: dict[str, set[str]]  # `where i <-> j`: variables that have the same value
+    private_fragments: Any
+    as_threads: bool = False  # threads of a block always run at once, also where none waits for another
+    in_team: Any
     needs_team: Any
     team: Any
     declare_thread: Any
@@ -64,7 +68,7 @@ class Loops(BlockLoops):
         counted = [self._level(level) for level in s.levels]
         self.parallel.append(", ".join(f"{'/'.join(n) or '_'} by {shown(d)[1:-1]}" for n, d in counted))
         with self.looping(0):
-            if self.needs_team(s):
+            if self.needs_team(s) or (self.as_threads and not self.in_team and not has_parallel(s.body)):
                 self.team(s, counted)
             else:
                 self._loops(counted, s, self._runs_at_once(s, len(counted)))
@@ -105,6 +109,7 @@ class Loops(BlockLoops):
                 self._shared_at.append(None if has_parallel(s.body) else len(self.lines))
             closing += self.open_level(names, dims, s, at_once and level == 0)
         self.expressions.scope = self.scope.inner()
+        self.private_fragments(s.body)
         self.block(s.body)
         self._shared_at.pop()
         for _each in range(closing):
@@ -162,7 +167,41 @@ class Loops(BlockLoops):
                 for name, extent in parts:
                     self.scope.declare(name, Bounded(dim(0), extent, 0, 0), bind.span)
                 self._name_whole(bind, parts)
+            outer, self._tied = self._tied, dict(self._tied)
+            for first, second in s.tied:
+                self._tie(first, second, s)
             self.block(s.body)
+            self._tied = outer
+
+    def _tie(self, first: str, second: str, s: tree.With) -> None:
+        both = [self.scope.names.get(name) for name in (first, second)]
+        bounds = [b.items if isinstance(b, Several) else (b,) for b in both]
+        if not all(isinstance(x, Bounded) for b in bounds for x in b) or len(bounds[0]) != len(bounds[1]):
+            message = f"{first} <-> {second} needs two bounded variables of this `with`, of one rank"
+            raise ChoreoError(message, s.span)
+        for a, b in zip(*bounds, strict=True):
+            assert isinstance(a, Bounded)
+            assert isinstance(b, Bounded)
+            equal = same(a.bound, b.bound)
+            message = f"{first} <-> {second}: the bounds {a.bound} and {b.bound} differ"
+            if equal is False:
+                raise ChoreoError(message, s.span)
+            if equal is None:
+                self.check(f"{a.bound.text} == {b.bound.text}", message, s.span)
+        self._tied[first] = self._tied.get(first, set()) | {second}
+        self._tied[second] = self._tied.get(second, set()) | {first}
+
+    def _follow(self, name: str, value: Several | Bounded) -> None:
+        """Give the variables that are tied to one its value."""
+        seen, left = {name}, set(self._tied.get(name, ()))
+        while left:
+            other = left.pop()
+            seen.add(other)
+            left |= self._tied.get(other, set()) - seen
+            self.scope.names[other] = value
+            if isinstance(value, Several):
+                names = self._part_names.get(other, ())
+                self.scope.names.update(zip(names, value.items, strict=True))  # type: ignore[arg-type]
 
     def _foreach(self, s: tree.Foreach) -> None:
         outer = self.scope
@@ -198,6 +237,7 @@ class Loops(BlockLoops):
             self.scope.names[name] = made[-1]
             headers.append((name, LoopHead(one, "0", part.bound.text, "1")))
         self.scope.names[r.name] = Several(tuple(made))
+        self._follow(r.name, Several(tuple(made)))
         return headers
 
     def _range(self, r: tree.Range) -> LoopHead:
@@ -206,17 +246,15 @@ class Loops(BlockLoops):
             raise ChoreoError(f"`{r.name}` is not a bounded variable", r.span)
         e = self.expressions
         low = e.dim(r.low) if r.low is not None else dim(0)
-        high = e.dim(r.high) if r.high is not None else known.bound
-        if high.value is not None and high.value < 0:
-            high = Dim(None, f"{known.bound.atom} - {-high.value}")
-            if known.bound.value is not None:
-                high = dim(known.bound.value + int(high.text.rpartition(" ")[2]) * -1)
-        if high.value is not None and known.bound.value is not None and high.value > known.bound.value:
-            raise ChoreoError(f"the range ends at {high}, the bound is {known.bound}", r.span)
+        high = known.bound if r.high is None else add(known.bound, e.dim(r.high))  # an offset to the bound
         step = self._step(r)
         name = self.fresh(cpp_name(r.name))
         last = None if high.value is None else high.value - 1
-        self.scope.names[r.name] = Bounded(dim(name), known.bound, low.value, last)
+        offset = dim(0) if r.high is None else e.dim(r.high)
+        beyond = offset.value is None or offset.value > 0
+        found = Bounded(dim(name), known.bound, low.value, last, is_shifted=beyond)
+        self.scope.names[r.name] = found
+        self._follow(r.name, found)
         return LoopHead(name, low.text, high.text, step)
 
     def _step(self, r: tree.Range) -> str:

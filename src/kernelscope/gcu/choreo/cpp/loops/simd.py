@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kernelscope.gcu.choreo.device_functions import PURE
 from kernelscope.gcu.choreo.syntax import tree
-from kernelscope.gcu.choreo.syntax.walk import names, nodes, root
+from kernelscope.gcu.choreo.syntax.walk import is_atomic, names, nodes, root
 
 _SIMPLE = (tree.Store, tree.DeclareScalar, tree.Assign, tree.Remark)
 
@@ -44,6 +44,8 @@ def vectorises(loop: tree.Foreach, variables: set[str]) -> bool:
         return False
     if any(isinstance(each, tree.CallValue) and each.name not in PURE for each in nodes(loop.body)):
         return False  # who knows what it does
+    if any(is_atomic(each) for each in nodes(loop.body)):
+        return False
     own = {each.name for each in loop.body if isinstance(each, tree.DeclareScalar)}
     reduced = set()
     for each in loop.body:

@@ -1,0 +1,72 @@
+"""What the C++ compiler says of a program, as sentences about its `.co` file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_ERROR = re.compile(
+    r"^(?P<file>[^\n:]+):(?P<line>\d+):(?P<column>\d+): (?:fatal )?error: (?P<text>.*)$", re.MULTILINE
+)
+_MISSING = re.compile(r"^(?P<name>\S+): No such file|'(?P<clang>[^']+)' file not found")
+_SHOWN = 3
+# Headers and names that only the compiler of an accelerator has.
+_VENDOR_HEADER = re.compile(
+    r"tcle|acore|libra|tops|krt|dtu|sip\d|choreo_\w+\.h|cuda|cute|cutlass|cooperative_groups|mma\.h|hip/|curand|cublas"
+)
+_VENDOR = re.compile(
+    r"\b(?:__dtu_\w+|tcle(?:::\w+)?|tops(?:::\w+)?|acore(?:::\w+)?|__vector|threadIdx|blockIdx|blockDim|gridDim"
+    r"|__sync(?:threads|warp)|__shfl\w*|__ldg|__shared__|__constant__|cuda[A-Z]\w*|cute|cutlass|wmma|nvcuda"
+    r"|v[a]?\d+[fiu]\d+(?:x\d)?|smr_t|tar_t|vcc_t|vbool\d+_t|generic_ptr|__TCLE_AS__|TCLE_\w+|hip[A-Z]\w*"
+    r"|atomicAdd|__nv_\w+|__builtin_amdgcn_\w+|__tops_\w+|uint4|float4|int4|half2|__half2|dim3)\b"
+)
+_ONLY_THERE = "so this kernel runs on that hardware only; for the CPU, write it in plain C++"
+
+
+@dataclass(frozen=True)
+class _Place:
+    line: int
+    column: int
+    text: str
+
+    def sentence(self, file: str, source: str) -> str:
+        lines = source.splitlines()
+        shown = f"\n    {lines[self.line - 1].strip()}" if 0 < self.line <= len(lines) else ""
+        return f"{file}:{self.line}:{self.column}: error: {self.text}{shown}"
+
+
+def in_words(message: str, source: str, file: str) -> str:
+    """The errors of a program's own C++ at its lines; the whole message where they are elsewhere."""
+    found = [m for m in _ERROR.finditer(message) if m["file"] == file]
+    if not found:
+        return message
+    places = [_Place(int(m["line"]), int(m["column"]), m["text"]) for m in found]
+    special = next((s for p in places if (s := _special(p, source)) is not None), None)
+    if special is not None:
+        return special.sentence(file, source)
+    text = "\n".join(p.sentence(file, source) for p in places[:_SHOWN])
+    more = len(places) - _SHOWN
+    if more > 0:
+        text += f"\n{more} more error{'s' if more > 1 else ''} in the C++ of {file}"
+    return text
+
+
+def _special(place: _Place, source: str) -> _Place | None:
+    """A sentence for what is missing because it belongs to real hardware, or to another file."""
+    missing = _MISSING.search(place.text)
+    if missing is not None:
+        name = missing["name"] or missing["clang"]
+        if _VENDOR_HEADER.match(name):
+            text = f"`{name}` comes with an accelerator, {_ONLY_THERE}"
+        else:
+            text = f"the header `{name}` is neither beside this file nor on the compiler's path"
+        return _Place(place.line, place.column, text)
+    lines = source.splitlines()
+    line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
+    quoted = " ".join(re.findall(r"[‘'`]([^’'`]+)[’']", place.text))
+    named = _VENDOR.search(quoted) or _VENDOR.search(line[place.column - 1 :]) or _VENDOR.search(line)
+    if named is None:
+        return None
+    column = line.find(named.group()) + 1 or place.column
+    text = f"`{named.group()}` belongs to an accelerator, {_ONLY_THERE}"
+    return _Place(place.line, column, text)

@@ -1,0 +1,105 @@
+"""`kernelscope choreo run --races`: threads that use the same element, and nothing orders them.
+
+The threads of each block run on threads of the machine, under the compiler's thread sanitizer, which knows
+of every two accesses whether one of them had to wait for the other. It sees what this run does, and no more.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelscope.native.compiler import NativeError
+
+from . import toolchain
+from .choreo import translate
+
+FLAGS = ("-std=c++17", "-O1", "-g", "-fwrapv", "-fsanitize=thread")  # OpenMP itself is not understood by it
+_NO_SANITIZER = re.compile("cannot find .*tsan|unsupported option.*thread|sanitizer.*not supported")
+_ACCESS = re.compile(r"^  (?:Previous )?(?:atomic )?(read|write) of size", re.IGNORECASE)
+_FATAL = re.compile("FATAL: ThreadSanitizer: (.*)")
+
+
+@dataclass(frozen=True, order=True)
+class Access:
+    line: int  # of the program; 0: in C++ that is not in its file
+    verb: str
+
+    def seen_from(self, line: int) -> str:
+        where = "here" if self.line == line else f"in line {self.line}"
+        return f"{self.verb} {where if self.line else 'in a function of another file'}"
+
+
+@dataclass(frozen=True, order=True)
+class Race:
+    """Two accesses to the same memory by two threads, at least one of which writes."""
+
+    first: Access
+    second: Access
+
+    def text(self, file: str) -> str:
+        where = self.first.line or self.second.line
+        at = f"{file}:{where}" if where else file
+        accesses = f"one {self.first.seen_from(where)}, another one {self.second.seen_from(where)}"
+        return f"{at}: two threads use the same element: {accesses}, and neither waits for the other"
+
+
+def run_with_races(path: Path, source: str) -> int:
+    """Run its main() and report each pair of lines that race; 1 if there is one."""
+    translation = translate(source, str(path), elide=False, located=True, as_threads=True)
+    with tempfile.TemporaryDirectory(prefix="kernelscope-choreo-") as folder:
+        status, report = _reported(translation.cpp, Path(folder), path)
+    if fatal := _FATAL.search(report):
+        print(f"{path}: the thread sanitizer does not run on this machine: {fatal[1]}", file=sys.stderr)
+        return 1
+    races = sorted(set(races_in(report, path.name)))
+    for race in races:
+        print(race.text(str(path)), file=sys.stderr)
+    if not races and not status:
+        print(f"{path}: no two threads raced in this run")
+    return status or int(bool(races))
+
+
+def _reported(cpp: str, folder: Path, path: Path) -> tuple[int, str]:
+    """How the program ended, and what the sanitizer wrote."""
+    text, binary = folder / "program.cpp", folder / "program"
+    # Its own status stays, and what it prints itself. A variable of the environment overrides this.
+    options = f"log_path='{folder / 'races'}' exitcode=0"
+    given = f'extern "C" const char* __tsan_default_options() {{ return "{options}"; }}'
+    text.write_text(f"{cpp}\n{given}\n", encoding="utf-8")
+    command = toolchain.compile_command(
+        *toolchain.headers_in(path.parent), str(text), "-o", str(binary), flags=FLAGS
+    )
+    try:
+        toolchain.run(command)
+    except NativeError as error:
+        if _NO_SANITIZER.search(str(error)):
+            advice = "install it (Debian, Ubuntu: libtsan2; Fedora: libtsan)"
+            raise NativeError(f"--races needs the thread sanitizer of the C++ compiler; {advice}") from error
+        raise
+    status = subprocess.run([str(binary)], check=False).returncode
+    reports = sorted(folder.glob("races.*"))
+    return status, "".join(each.read_text(encoding="utf-8", errors="replace") for each in reports)
+
+
+def races_in(report: str, file: str) -> Iterator[Race]:
+    """What the sanitizer reports; of each access, the innermost line in this file."""
+    for part in report.split("WARNING: ThreadSanitizer: data race")[1:]:
+        verbs, lines = [], []
+        within = False
+        for line in part.splitlines():
+            if access := _ACCESS.match(line):
+                verbs.append(f"{access[1].lower()}s")
+                lines.append(0)
+                within = True
+            elif not line.startswith("    #"):
+                within = False
+            elif within and not lines[-1] and (found := re.search(rf"{re.escape(file)}:(\d+)", line)):
+                lines[-1] = int(found[1])
+        if len(verbs) == 2:
+            yield Race(*sorted(map(Access, lines, verbs)))

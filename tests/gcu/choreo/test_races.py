@@ -1,0 +1,106 @@
+"""`kernelscope choreo run --races` names the lines of two threads that use one element at the same time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelscope.cli import main
+from kernelscope.gcu.races import Access, Race, races_in
+
+CORPUS = Path(__file__).parent / "corpus"
+SHIFTED = """__co__ auto shifted(f32 [32] x) {
+  f32 [32] out;
+  parallel b by 2, p by 16 {
+    shared f32 [16] tile;
+    tile.at(p) = x.at(b # p);
+    sync.shared;
+    out.at(b # p) = tile.at((p + 1) % 16);
+  }
+  return out;
+}
+
+int main() {
+  auto x = choreo::make_spandata<choreo::f32>(32);
+  x.fill(0.5f);
+  auto y = shifted(x.view());
+  std::cout << "ended" << std::endl;
+  return 7;
+}
+"""
+WITHOUT_BARRIER = SHIFTED.replace("    sync.shared;\n", "").replace("  return 7;\n", "")
+
+
+def test_a_neighbours_element_is_read_without_a_barrier(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "with a space.co"
+    file.write_text(WITHOUT_BARRIER, encoding="utf-8")
+    assert main(["choreo", "run", "--races", str(file)]) == 1
+    captured = capfd.readouterr()
+    assert captured.out == "ended\n"
+    here, there = "one writes here, another one reads in line 6", "and neither waits for the other"
+    assert captured.err == f"{file}:5: two threads use the same element: {here}, {there}\n"
+
+
+def test_with_a_barrier_the_status_is_the_programs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "right.co"
+    file.write_text(SHIFTED, encoding="utf-8")
+    assert main(["choreo", "run", "--races", str(file)]) == 7
+    assert not capfd.readouterr().err
+    file.write_text(SHIFTED.replace("  return 7;\n", ""), encoding="utf-8")
+    assert main(["choreo", "run", "--races", str(file)]) == 0
+    assert capfd.readouterr().out == f"ended\n{file}: no two threads raced in this run\n"
+
+
+def test_threads_that_run_one_after_another_on_this_machine_race(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["choreo", "run", "--races", str(CORPUS / "histogram.co")]) == 1
+    assert f"{CORPUS / 'histogram.co'}:6: two threads use the same element" in capfd.readouterr().err
+
+
+LARGE = (
+    SHIFTED.replace("32]", "4096]")
+    .replace("(32)", "(4096)")
+    .replace("p by 16", "p by 2048")
+    .replace("[16]", "[2048]")
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (SHIFTED.partition("int main")[0], "--races runs main(), and there is none: write one that calls"),
+        (LARGE, "2048 threads synchronise; at most 1024 can"),
+    ],
+    ids=["no main", "too many"],
+)
+def test_what_cannot_be_run_is_a_sentence(
+    source: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wrong.co"
+    file.write_text(source, encoding="utf-8")
+    assert main(["choreo", "run", "--races", str(file)]) != 0
+    captured = capfd.readouterr()
+    assert said in captured.err
+    assert "raced" not in captured.out
+
+
+def test_an_access_in_another_file_is_reported_too() -> None:
+    report = """WARNING: ThreadSanitizer: data race (pid=1)
+  Atomic write of size 4 at 0x7b by thread T2:
+    #0 count /tmp/counting.h:9 (program+0x1)
+
+  Previous read of size 4 at 0x7b by thread T1:
+    #0 operator() /usr/include/c++/12/array:5 (program+0x2)
+    #1 operator() /tmp/a.co:12 (program+0x2)
+    #2 operator() /tmp/a.co:3 (program+0x2)
+
+  Thread T2 (tid=3, running) created by main thread at:
+    #0 run /tmp/a.co:1 (program+0x3)
+"""
+    (race,) = races_in(report, "a.co")
+    assert race == Race(Access(0, "writes"), Access(12, "reads"))
+    assert "a.co:12: two threads use the same element: one writes in a function of another file" in race.text(
+        "a.co"
+    )
