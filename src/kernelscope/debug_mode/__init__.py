@@ -12,12 +12,14 @@ from kernelscope.model.kinds import OperatorCall as OperatorCall
 
 from .mode import DebugMode as DebugMode
 from .mode import get_active_debug_mode as get_active_debug_mode
+from .stock_names import TensorIdTracker as TensorIdTracker
 from .stock_names import _AnnotateCall as _AnnotateCall
 from .stock_names import _DebugCall as _DebugCall
 from .stock_names import _get_call_name as _get_call_name
 from .stock_names import _OpCall as _OpCall
 from .stock_names import _OutputPlacementCall as _OutputPlacementCall
 from .stock_names import _RedistributeCall as _RedistributeCall
+from .stock_names import _stringify_shape as _stringify_shape
 from .stock_names import _TritonKernelCall as _TritonKernelCall
 from .stock_names import default_hash_fn as default_hash_fn
 from .stock_names import hash_tensor_fn as hash_tensor_fn

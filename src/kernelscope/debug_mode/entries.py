@@ -17,8 +17,8 @@ class Entry(ABC):
     def __init__(self, call_depth: int, stack: tuple[str, str | None] = ("", None)) -> None:
         self.call_depth = call_depth
         self.stack_trace, self.fwd_stack_trace = stack
-        self.log: dict[str, Any] = {}
-        self.record: dict[str, Any] = {}
+        self.log: dict[str, Any] | None = {}
+        self.record: dict[str, Any] | None = {}
 
     @property
     def name(self) -> str:
@@ -71,17 +71,34 @@ class OperatorEntry(Entry):
         original: tuple[tuple[Any, ...], dict[str, Any]] | None,
         call_depth: int,
         stack: tuple[str, str | None],
+        *,
+        stock_form: bool = False,
     ) -> None:
         super().__init__(call_depth, stack)
         self.op = op
         self._name = name
         self._described = described
-        self.args, self.kwargs = original or described
+        self.is_stock_form = stock_form
+        if original is not None or not stock_form:
+            self.args, self.kwargs = original or described
+        if stock_form:
+            self.log = self.record = None
         self.output: Any = None
+
+    def note(self, record: dict[str, Any], log: dict[str, Any]) -> None:
+        """Add what hooks answered."""
+        if record:
+            self.record = (self.record or {}) | record
+        if log:
+            self.log = (self.log or {}) | log
 
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def kernel_name(self) -> str:
+        return str(self.op)
 
     @property
     def args_str(self) -> str:
@@ -97,21 +114,34 @@ class OperatorEntry(Entry):
 
     def render(self, attributes: Sequence[str] = ()) -> str:
         args, kwargs = self._described
-        return call_text(self._name, args, kwargs, attributes) + output_text(self.output, attributes)
+        text = call_text(self._name, args, kwargs, attributes) + output_text(self.output, attributes)
+        return text + (f"  # {self.log}" if self.log else "")
 
     def __iter__(self) -> Iterator[Any]:
-        yield from (self.op, self.args, self.kwargs, self.call_depth)
+        if hasattr(self, "args"):
+            yield from (self.op, self.args, self.kwargs, self.call_depth)
+        else:
+            yield from (self.op, self.args_str, self.kwargs_str, self.call_depth)
 
 
 class Redistribution(Entry):
     """A DTensor changes its placement."""
 
-    def __init__(self, arg: Any, placements: str, how: str, call_depth: int, stack: Any) -> None:
+    def __init__(
+        self, arg: Any, placements: tuple[str, str], trace: str | None, how: str, call_depth: int, stack: Any
+    ) -> None:
         super().__init__(call_depth, stack)
         self.arg = arg
-        self.placements = placements
+        self.src_placement, self.dst_placement = placements
+        self.transform_info_str = trace
         self._how = how
         self.is_outer_call, self.is_explicit = how == "implicit", how == "explicit"
+
+    @property
+    def placements(self) -> str:
+        if self.transform_info_str is not None:
+            return f"trace: {self.transform_info_str}"
+        return f"{self.src_placement} -> {self.dst_placement}"
 
     @property
     def arg_str(self) -> str:
@@ -120,3 +150,8 @@ class Redistribution(Entry):
     def render(self, attributes: Sequence[str] = ()) -> str:
         how = f" [{self._how}] " if self._how else ""
         return f"{REDISTRIBUTE}{how}({tree_text(self.arg, attributes)}, {self.placements})"
+
+    def __iter__(self) -> Iterator[Any]:
+        how = (self.src_placement, self.dst_placement)
+        placements = how if self.transform_info_str is None else (self.transform_info_str,)
+        yield from (REDISTRIBUTE, [self.arg_str, *placements], {}, self.call_depth)

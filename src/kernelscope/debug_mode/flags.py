@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from kernelscope.config import stock_form_from_environment
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -23,3 +25,4 @@ class Flags:
     record_localtensor: bool = True
     run_compile_with_interpreter: bool = False
     record_triton_kernels: bool = True
+    stock_form: bool = field(default_factory=stock_form_from_environment)

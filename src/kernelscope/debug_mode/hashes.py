@@ -10,7 +10,8 @@ from kernelscope.model.call import KernelCall
 from kernelscope.model.kinds import OperatorCall
 from kernelscope.model.labels import TensorLabel
 
-from .entries import Entry
+from .entries import Entry, OperatorEntry
+from .stock_form import leaves
 
 Logged = KernelCall | Entry
 
@@ -49,6 +50,8 @@ class HashedEntry(Entry):
 def hashes_of(call: Logged) -> Hashes:
     if isinstance(call, HashedEntry):
         return call.hashes
+    if isinstance(call, OperatorEntry | OperatorCall) and call.is_stock_form:
+        return _in_stock_form(call)
     if not isinstance(call, KernelCall):
         return Hashes(type(call).__name__, call.name, call.name)
     return Hashes(
@@ -60,6 +63,24 @@ def hashes_of(call: Logged) -> Hashes:
         call.pre_hashes,
         call.post_hashes,
         frozenset(call.modified_args),
+        is_call=True,
+    )
+
+
+def _in_stock_form(call: OperatorEntry | OperatorCall) -> Hashes:
+    log: dict[str, Any] = call.log or {}
+    before, after = [*leaves(log.get("input_hash"))], [*leaves(log.get("hash"))]
+    paths = tuple(path for path, _ in (*before, *after))
+    outputs = range(len(before), len(paths))
+    return Hashes(
+        "op",
+        call_name(call),
+        call_name(call),
+        paths,
+        paths,
+        {i: value for i, (_, value) in enumerate(before)},
+        {i: value for i, (_, value) in zip(outputs, after, strict=True)},
+        frozenset(outputs),
         is_call=True,
     )
 

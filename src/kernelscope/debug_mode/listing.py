@@ -16,6 +16,7 @@ from kernelscope.recording import Recording
 
 from .entries import Annotation, Entry, OperatorEntry, OutputPlacement, Redistribution
 from .flags import Flags
+from .hooks import Hooks
 from .labels import Labels, operator_label
 from .stacks import stack_here
 
@@ -34,6 +35,7 @@ class Listing:
         self.depth = 0
         self.labels = Labels(flags.record_tensor_attributes or (), ids=flags.record_ids)
         self.recording = _ListedRecording(config, self)
+        self.hooks = Hooks(self.recording, stock_form=flags.stock_form)
         self.notes: dict[int, CallNotes] = {}  # by key of the call
         self.recording.run.debug_notes = self.notes
         self._entries: list[tuple[int, Entry]] = []
@@ -78,7 +80,15 @@ class Listing:
     def _add_operator(self, func: Any, args: Any, kwargs: Any, depth: int) -> OperatorEntry:
         described = self.labels.tree(tuple(args)), self.labels.tree(dict(kwargs))
         original = (args, kwargs) if self.flags.store_original_args else None
-        entry = OperatorEntry(func, operator_label(func), described, original, depth, self.operator_stack())
+        entry = OperatorEntry(
+            func,
+            operator_label(func),
+            described,
+            original,
+            depth,
+            self.operator_stack(),
+            stock_form=self.flags.stock_form,
+        )
         self._add(entry)
         return entry
 
@@ -131,24 +141,40 @@ class Listing:
         if what == "annotation":
             self.annotate("annotate", args[0])
             return None
+        if what == "in graph" and not self.flags.stock_form:
+            return None  # its calls are kernels of their own kind
         if not wanted or getattr(func, "namespace", "") == "prim":
             return None
         if what == "region":
             return self._enter_subgraph(func, args)
         entry = self._add_operator(func, args, kwargs, self.depth + 1)
-        return lambda result: self._note_output(entry, result)
+        return self._with_hooks(entry, func, args, kwargs, values=what != "fake")
+
+    def _with_hooks(
+        self, entry: OperatorEntry, func: Any, args: Any, kwargs: Any, *, values: bool = True
+    ) -> Callable[[Any], None]:
+        name = entry.kernel_name
+        entry.note({}, self.hooks.before(func, args, kwargs, entry, name, values=values))
+
+        def after(result: Any) -> None:
+            self._note_output(entry, result)
+            if result is not None:
+                entry.note(*self.hooks.after(func, args, kwargs, result, name, values=values))
+
+        return after
 
     def _enter_subgraph(self, func: Any, args: Any) -> Callable[[Any], None]:
         """Between its two lines stand the operators of the graph, which is no argument to show."""
         _, name, *operands = args
         entry = self._add_operator(func, (name, *operands), {}, self.depth + 1)
+        after = self._with_hooks(entry, func, (name, *operands), {})
         self.depth += 1
         self.annotate("annotate", f"[enter InvokeSubgraph HOP] {name}")
 
         def leave(result: Any) -> None:
             self.annotate("annotate", f"[exit InvokeSubgraph HOP] {name}")
             self.leave()
-            self._note_output(entry, result)
+            after(result)
 
         return leave
 
@@ -195,10 +221,10 @@ class Listing:
         transform_info_str: str | None = None,
         is_explicit: bool = False,
     ) -> Iterator[None]:
-        change = f"{_placements(src_placement)} -> {_placements(dst_placement)}"
-        placements = change if transform_info_str is None else f"trace: {transform_info_str}"
+        placements = _placements(src_placement), _placements(dst_placement)
         how = "implicit" if isinstance(arg, int) else "explicit" if is_explicit else ""
-        self._add(Redistribution(self.labels.tree(arg), placements, how, self.depth + 1, self.stack()))
+        label, depth = self.labels.tree(arg), self.depth + 1
+        self._add(Redistribution(label, placements, transform_info_str, how, depth, self.stack()))
         self.depth += 1
         try:
             yield

@@ -11,13 +11,15 @@ from kernelscope.events import Call, Finding
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.model.debug_notes import CallNotes, OperatorNotes
 from kernelscope.model.kinds import view_of
+from kernelscope.model.labels import map_tree
 from kernelscope.probes.bus import BUS
+from kernelscope.probes.describe import is_subclass, parts
 from kernelscope.probes.eager.annotations import in_graph_pool
 from kernelscope.probes.launch import Launch
 
 from .labels import operator_label
 from .listing import Listing
-from .settings import SETTINGS, Hook
+from .settings import SETTINGS
 
 _OPERATOR_KINDS = ("op", "extern")
 
@@ -55,29 +57,36 @@ class LaunchNotes:
             if self._label_kernels:
                 self._label(notes, launch.flat, 0)
         if kind in _OPERATOR_KINDS:
-            for hook in SETTINGS.hooks("pre_log_hook"):
-                notes.log.update(self._call_hook(hook, launch, view_of(self._recording.run, call)))
+            view = view_of(self._recording.run, call)
+            notes.is_stock_form = self._listing.flags.stock_form
+            notes.log.update(
+                self._listing.hooks.before(
+                    launch.func, launch.args, launch.kwargs, view, launch.site.kernel.name, values=True
+                )
+            )
 
     def after(self, call: Call, launch: Launch) -> None:
         kind, notes = call.site.kernel.kind, self._listing.notes.setdefault(call.key, CallNotes())
         if notes.operator is not None:
             if self._listing.flags.record_output:
                 notes.operator.output = self._labels.tree(launch.result)
+            notes.operator.input_places, notes.operator.output_places = _places(launch)
         else:
             if self._keeps(launch):
                 notes.originals = (*launch.flat, *launch.returned)
             if self._label_kernels:
                 self._label(notes, launch.returned, len(launch.flat))
-        if SETTINGS.keep_outputs:
+        if SETTINGS.keep_outputs and not notes.is_stock_form:
             if in_graph_pool(launch):
                 self._recording.finding(_NOT_KEPT)
             else:
-                notes.record["output"] = _cloned_outputs(launch)
-        if kind in _OPERATOR_KINDS:
-            for hook in SETTINGS.hooks("record_hook"):
-                notes.record.update(self._call_hook(hook, launch, launch.result))
-            for hook in SETTINGS.hooks("log_hook"):
-                notes.log.update(self._call_hook(hook, launch, launch.result))
+                notes.record["output"] = _cloned_outputs(launch, like_result=kind == "op")
+        if kind in _OPERATOR_KINDS and launch.error is None:
+            record, logged = self._listing.hooks.after(
+                launch.func, launch.args, launch.kwargs, launch.result, launch.site.kernel.name, values=True
+            )
+            notes.record.update(record)
+            notes.log.update(logged)
         self._note_failures(call)
 
     # -- what is kept ----------------------------------------------------------------------------------
@@ -102,20 +111,6 @@ class LaunchNotes:
             if isinstance(value, torch.Tensor):
                 notes.labels[i] = self._labels.tree(value)
 
-    def _call_hook(self, hook: Hook, launch: Launch, last: Any) -> dict[str, Any]:
-        """Call a user's hook; its faults are findings, because the program is not to blame for them."""
-        name = getattr(hook, "__name__", type(hook).__name__)
-        try:
-            with BUS.mute():
-                returned = hook(launch.func, (), launch.args, launch.kwargs, last)
-        except Exception as error:
-            self._fault("hook-failed", f"the hook {name} raised {type(error).__name__}: {error}", launch)
-            return {}
-        if returned is None or isinstance(returned, dict):
-            return returned or {}
-        self._fault("hook-failed", f"the hook {name} must return a dict or None, not {returned!r}", launch)
-        return {}
-
     def _note_failures(self, call: Call) -> None:
         fingerprinter = call.fingerprinter
         if fingerprinter is None:
@@ -129,21 +124,39 @@ class LaunchNotes:
                         Finding("hash-failed", message, call.index, call.site.kernel.name)
                     )
 
-    def _fault(self, kind: str, message: str, launch: Launch) -> None:
-        if (kind, message) not in self._failures:
-            self._failures.add((kind, message))
-            self._recording.finding(Finding(kind, message, kernel=launch.site.kernel.name))
-
 
 def _nesting(launch: Launch) -> int:
     return 0 if launch.outer is None else 1 + _nesting(launch.outer)
 
 
-def _cloned_outputs(launch: Launch) -> list[torch.Tensor]:
-    """Copies of what was written, made on the launch's own stream, without waiting."""
+def _cloned_outputs(launch: Launch, *, like_result: bool) -> Any:
+    """Copies of what was written, made on the launch's own stream, without waiting.
+
+    Those of an operator are nested like its result.
+    """
     written = [launch.flat[i] for i in sorted(launch.point.written)]
     with BUS.mute(), _on_stream_of(launch), quiet():
+        if like_result and launch.result is not None:
+            return map_tree(lambda v: _copy(v) if isinstance(v, torch.Tensor) else v, launch.result)
         return [_copy(tensor) for tensor in [*written, *launch.returned]]
+
+
+def _places(launch: Launch) -> tuple[Any, Any]:
+    """Where the tensors of (args, kwargs) and of the result stand among the flat arguments."""
+    values = [*launch.flat, *launch.returned]
+    # The first of several: an operator that returns its argument wrote that.
+    known = {id(v): i for i, v in reversed([*enumerate(values)]) if isinstance(v, torch.Tensor)}
+
+    def place(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return None
+        if is_subclass(value):
+            return [known.get(id(part)) for _, part in parts(value)]
+        return known.get(id(value))
+
+    with torch._C.DisableTorchFunction():
+        passed = map_tree(place, (tuple(launch.args), dict(launch.kwargs)))
+        return passed, None if launch.result is None else map_tree(place, launch.result)
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

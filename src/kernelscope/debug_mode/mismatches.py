@@ -38,14 +38,14 @@ def hash_mismatches(
 def refuse_other_structure(logs1: Sequence[Logged], logs2: Sequence[Logged]) -> None:
     """As stock does: listings of different structure are an error."""
     if len(logs1) != len(logs2):
-        raise ValueError(f"the listings have different lengths: {len(logs1)} and {len(logs2)} entries")
+        raise ValueError(f"Log lengths don't match: {len(logs1)} vs {len(logs2)} entries")
     for i, (one, other) in enumerate(zip(logs1, logs2, strict=True)):
         mine, theirs = hashes_of(one), hashes_of(other)
         if mine.key != theirs.key:
-            raise ValueError(f"the listings differ at entry {i}: {mine.shown} and {theirs.shown}")
+            raise ValueError(f"Operators don't match at index {i}: {mine.shown} vs {theirs.shown}")
         if one.call_depth != other.call_depth:
-            depths = f"{one.call_depth} and {other.call_depth}"
-            raise ValueError(f"entry {i}, {mine.shown}, stands at different depths: {depths}")
+            depths = f"{one.call_depth} vs {other.call_depth}"
+            raise ValueError(f"Call depths for {mine.shown} don't match at index {i}: {depths}")
 
 
 def _differences(call1: Hashes, call2: Hashes, compare_inputs: bool) -> Iterator[dict[str, Any]]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from kernelscope.config import Config, Ops, strict_from_environment
+from kernelscope.config import Config, Ops, stock_form_from_environment, strict_from_environment
 from kernelscope.model.call import KernelCall
+from kernelscope.model.kinds import CodeKernelCall
 from kernelscope.model.run import Run
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.eager.annotations import (
@@ -31,6 +32,10 @@ from .mismatches import hash_mismatches, refuse_other_structure
 from .saved_logs import Place, load_logs, save_logs
 from .settings import SETTINGS, HashFunction, Hook, Request, checked_hook, fingerprinter_for
 from .stacks import innermost_user_line
+from .stock_form import kernel_line, stock_hash
+from .stock_names import hash_tensor_fn, norm_hash_fn
+
+_STOCKS = {"norm": norm_hash_fn, "hash_tensor": hash_tensor_fn}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -50,6 +55,8 @@ class DebugMode(Flags):
     record_profiler_context  `[record function]` where a profiler range is entered
     record_localtensor       operators on LocalTensors
     record_triton_kernels    generated and Triton kernels; without it only operators are listed
+    stock_form               the form of torch's own listings, also of compiled code: see docs/debug_mode.md;
+                             KERNELSCOPE_STOCK_FORM=1 in the environment makes it the default
     run_compile_with_interpreter  runs regions of the backend "aot_eager" node by node: each operator has its
                              line and, with record_nn_module, its module; kernels have their lines anyway
 
@@ -130,6 +137,8 @@ class DebugMode(Flags):
 
     def _config(self) -> Config:
         kinds: tuple[str, ...] = () if self.record_triton_kernels else ("op", "extern")
+        if self.stock_form:
+            kinds = ("op", "triton") if self.record_triton_kernels else ("op",)
         if not self.record_realtensor:
             kinds = tuple(k for k in kinds or ("triton", "cpp", "extern", "gcu") if k != "op")
         ops: Ops = "all" if self.record_realtensor or self.record_faketensor else "graph"
@@ -179,7 +188,11 @@ class DebugMode(Flags):
     def _line(self, entry: KernelCall | Entry) -> str:
         attributes = self.record_tensor_attributes or ()
         if isinstance(entry, KernelCall):
-            return entry.line(attributes, show_inputs=entry.recorded.key in self._launch_notes.inputs_shown)
+            shows = entry.recorded.key in self._launch_notes.inputs_shown
+            if self.stock_form and isinstance(entry, CodeKernelCall):
+                text = f"[{entry.kind}] {entry.kernel_name}({entry.kwargs_str})"
+                return kernel_line(entry, text, show_inputs=shows)
+            return entry.line(attributes, show_inputs=shows)
         return entry.render(attributes)
 
     def __repr__(self) -> str:
@@ -199,7 +212,7 @@ class DebugMode(Flags):
 
     @staticmethod
     def record_outputs() -> AbstractContextManager[None]:
-        """Keep copies of what each call wrote in `call.record["output"]`, a list."""
+        """Keep copies of what each call wrote in `call.record["output"]`: a list, or an operator's result."""
         return SETTINGS.requesting(Request(keep_outputs=True))
 
     @staticmethod
@@ -212,7 +225,12 @@ class DebugMode(Flags):
                      "bits" here), a function of a tensor, or a list of these
         hash_inputs  also show the inputs' hashes in `debug_string()`
         """
-        return SETTINGS.requesting(Request(fingerprinter=fingerprinter_for(hash_fn), hash_inputs=hash_inputs))
+        fingerprinter = fingerprinter_for(hash_fn)
+        return SETTINGS.requesting(
+            Request(
+                fingerprinter=fingerprinter, stock_hash=stock_hash(hash_fn, _STOCKS), hash_inputs=hash_inputs
+            )
+        )
 
     @staticmethod
     def dispatch_hooks(
@@ -247,14 +265,17 @@ class DebugMode(Flags):
         logs1: Sequence[KernelCall | Entry],
         logs2: Sequence[KernelCall | Entry],
         compare_inputs: bool = False,
-        align: bool = True,
+        align: bool | None = None,
     ) -> list[dict[str, Any]]:
         """Where the hashes of two listings differ, in order; NaN equals NaN.
 
         Each dict has stock's keys (call_type, call, arg_name, pytree_path, hash1, hash2, rel_diff,
         is_input_hash) and `difference`, a sentence. A call that only one listing has is an
-        entry too; with align=False it is a ValueError, as in stock's.
+        entry too; with align=False it is a ValueError, as in stock's. That is the default with
+        KERNELSCOPE_STOCK_FORM=1.
         """
+        if align is None:
+            align = not stock_form_from_environment()
         if not align:
             refuse_other_structure(logs1, logs2)
         return hash_mismatches(logs1, logs2, compare_inputs)

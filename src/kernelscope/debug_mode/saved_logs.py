@@ -21,10 +21,19 @@ Place = str | os.PathLike[str] | IO[str]
 class SavedEntry(HashedEntry):
     """An entry that was read from a file. It prints itself as it did, and has its hashes."""
 
-    def __init__(self, text: str, hashes: Hashes, call_depth: int, stack: tuple[str, str | None]) -> None:
+    def __init__(
+        self,
+        text: str,
+        hashes: Hashes,
+        call_depth: int,
+        stack: tuple[str, str | None],
+        log: dict[str, Any] | None,
+    ) -> None:
         super().__init__(call_depth, stack)
         self._text, self.hashes = text, hashes
-        if hashes.post:
+        if log is not None:
+            self.log = log
+        elif hashes.post:  # of a file that an earlier release wrote
             self.log = {"hash": [hashes.post[i] for i in sorted(hashes.modified) if i in hashes.post]}
 
     @property
@@ -87,6 +96,7 @@ def _form(entry: Logged) -> dict[str, Any]:
         "post": {str(i): _plain(value) for i, value in hashes.post.items()},
         "modified": sorted(hashes.modified),
         "is_call": hashes.is_call,
+        "log": {k: _plain(v) for k, v in (entry.log or {}).items() if k in ("hash", "input_hash")},
     }
 
 
@@ -111,7 +121,8 @@ def _entry(form: dict[str, Any]) -> SavedEntry:
         raise ValueError("hashes of arguments that it does not have")
     forward = form["fwd_stack_trace"]
     stack = str(form["stack_trace"]), None if forward is None else str(forward)
-    return SavedEntry(str(form["text"]), hashes, int(form["call_depth"]), stack)
+    log = {str(k): _value(v) for k, v in form["log"].items()} if "log" in form else None
+    return SavedEntry(str(form["text"]), hashes, int(form["call_depth"]), stack, log)
 
 
 def _plain(value: Any) -> Any:
@@ -120,8 +131,12 @@ def _plain(value: Any) -> Any:
         return {"float": str(float(value))}
     if isinstance(value, complex):
         return {"complex": [_plain(value.real), _plain(value.imag)]}
-    if isinstance(value, tuple | list):
+    if isinstance(value, list):
+        return {"list": [_plain(each) for each in value]}
+    if isinstance(value, tuple):
         return {"tuple": [_plain(each) for each in value]}
+    if isinstance(value, dict):
+        return {"dict": [[str(k), _plain(each)] for k, each in value.items()]}
     return value if value is None or isinstance(value, bool | int | float | str) else {"text": str(value)}
 
 
@@ -134,4 +149,8 @@ def _value(form: Any) -> Any:
     if kind == "complex":
         real, imaginary = (_value(each) for each in inner)
         return complex(real, imaginary)
+    if kind == "dict":
+        return {str(k): _value(each) for k, each in inner}
+    if kind == "list":
+        return [_value(each) for each in inner]
     return tuple(_value(each) for each in inner) if kind == "tuple" else str(inner)

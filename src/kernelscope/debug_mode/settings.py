@@ -11,6 +11,8 @@ import torch
 
 from kernelscope.fingerprint.fingerprinter import KNOWN_KINDS, Fingerprinter
 
+from .stock_form import HashOne
+
 HashFunction = str | Callable[[torch.Tensor], object]
 Hook = Callable[..., "dict[str, Any] | None"]
 
@@ -23,6 +25,7 @@ class Request:
     """What one open context manager asks for."""
 
     fingerprinter: Fingerprinter | None = None
+    stock_hash: HashOne | None = None  # the same for listings in stock's form
     hash_inputs: bool = False
     keep_outputs: bool = False
     record_hook: Hook | None = None

@@ -14,6 +14,7 @@ from .entries import Annotation, Entry, OperatorEntry, OutputPlacement, Redistri
 from .hashes import call_name
 
 norm_hash_fn, hash_tensor_fn = stock.norm_hash_fn, stock.hash_tensor_fn  # type: ignore[attr-defined]
+TensorIdTracker, _stringify_shape = stock.TensorIdTracker, stock._stringify_shape  # type: ignore[attr-defined]
 default_hash_fn = norm_hash_fn  # its name in older releases
 _TritonKernelCall = CodeKernelCall  # C++ kernels too: what a filter is to find, on a machine without a GPU
 _RedistributeCall = Redistribution

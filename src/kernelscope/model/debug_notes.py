@@ -16,6 +16,9 @@ class OperatorNotes:
     args: tuple[Any, ...]  # as passed, with labels for tensors
     kwargs: dict[str, Any]
     output: Any = None
+    # Where the tensors of (args, kwargs) and of the result stand in the flat list: nests of indices.
+    input_places: Any = None
+    output_places: Any = None
     original_args: tuple[Any, ...] | None = None
     original_kwargs: dict[str, Any] = field(default_factory=dict)
 
@@ -33,3 +36,4 @@ class CallNotes:
     labels: dict[int, TensorLabel] = field(default_factory=dict)  # by argument
     stack_trace: str = ""
     fwd_stack_trace: str | None = None  # of the forward operator
+    is_stock_form: bool = False  # as torch's own DebugMode has it: `log` is all that there is
