@@ -92,6 +92,8 @@ def closeness(
     if is_discrete or not (other.is_floating_point() or other.is_complex()):
         return _discrete(other, value, replicas)
     r, b = _wide(value).reshape(-1), _wide(other).reshape(-1)
+    if r.numel() != b.numel():  # complex numbers and real ones
+        return Closeness(math.inf, "element", math.inf, math.inf, 0.0, r.numel(), r.numel())
     shaken = [_wide(each).reshape(-1) for each in replicas]
     if not math.isfinite(float(sum((each.sum() for each in shaken), r.sum() + b.sum()))):
         apart = _not_finite(b, r, shaken)

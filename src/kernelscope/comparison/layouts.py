@@ -62,6 +62,12 @@ def _orders(sizes: Shape, target: Shape) -> Iterator[Layout]:
             yield Layout(_ordered(fine, order), back)
 
 
+def are_joined(shape: Shape, other: Shape) -> bool:
+    """Whether one has neighbouring dimensions of the other as one."""
+    fine, coarse = (shape, other) if len(shape) >= len(other) else (other, shape)
+    return _joins_to(fine, coarse)
+
+
 def _joins_to(fine: Shape, coarse: Shape) -> bool:
     """Whether the second has the sizes of the first, or products of those that are neighbours."""
     place, size = 0, 1

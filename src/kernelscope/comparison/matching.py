@@ -11,7 +11,8 @@ from itertools import islice
 import torch
 
 from .closeness import Closeness, closeness
-from .flow.calls_and_values import LEAF, Call, Flow, Value, is_same_turn, nearest
+from .flow.accumulation import PartsOfSums, is_same_turn, join_passes
+from .flow.calls_and_values import LEAF, SERIES, Call, Flow, Value, nearest
 from .flow.kept_values import KeptValues, Sketch, sketch_of
 from .layouts import Layout, Layouts
 from .rows_of_scores import MASKED
@@ -49,7 +50,9 @@ class Matching:
             self._by_size[value.numel].append(value)
         self._origins = [self._origins_of(value) for value in flow.values]
         self.eps = [self._rounding_of(value) for value in flow.values]
+        join_passes(flow)
         self.series = SeriesIndex(flow, kept)
+        self.sums = PartsOfSums(flow)
         self.layouts = Layouts()
         for value in flow.values:
             self.note_copy(flow, value)
@@ -122,16 +125,18 @@ class Matching:
 
         `is_direct`: the call itself reads what these values stand for, and not something computed from it.
         """
+        reads = list(reads)
         inputs = {n for number in reads for n in self._origins[number]}
         candidates = self._candidates(call, inputs, expected.tensor, noise)
-        if is_direct and self._has_twin(call, inputs, expected.tensor.numel()):
+        wholes = inputs - self._parts_of(reads)  # a call that reads a part of what this one reads is no twin
+        if is_direct and self._has_twin(call, wholes, expected.tensor.numel()):
             candidates = [(v, shared) for v, shared in candidates if self._is_twin(call, v, shared)]
         for value, shared in candidates:
             found = self.compare(value, expected, call.digits)
             if found.within and (shared or self._is_near(call, value, inputs)):
                 self.claim(value)
                 return value, found
-        return self._find_series(call, inputs, expected, noise)
+        return self._find_series(call, inputs, expected, noise) or self._find_sum(call, inputs, expected)
 
     def twin(self, call: Call, reads: Iterable[int], numel: int, argument: str) -> Value | None:
         """What the same operator made of the same inputs, and nothing stands for."""
@@ -146,6 +151,13 @@ class Matching:
     def claim(self, value: Value) -> None:
         self.claimed.add(value.number)
         self._last = max(self._last, value.call)
+
+    def _parts_of(self, numbers: Iterable[int]) -> set[int]:
+        found = set[int]()
+        for value in (self.flow.values[number] for number in numbers):
+            if value.call != LEAF and self.flow.calls[value.call].kind == SERIES:
+                found.update(n for n in value.sources if self.flow.values[n].numel < value.numel)
+        return found
 
     def _find_series(
         self, call: Call, inputs: set[int], expected: Expected, noise: float
@@ -166,6 +178,19 @@ class Matching:
             found = self.compare_tensor(whole, parts, expected)
             if found.within and any(self._is_near(call, part, inputs) for part in parts):
                 return self._add_series(parts, whole), found
+        return None
+
+    def _find_sum(self, call: Call, inputs: set[int], expected: Expected) -> tuple[Value, Closeness] | None:
+        """What the other program makes of each part of a batch: a sum or a mean of these."""
+        for parts in self.sums.fitting(call, expected.tensor):
+            if any(part.number in self.claimed for part in parts):
+                continue
+            kept = [self.kept.tensors[part.number].to(expected.tensor.device) for part in parts]
+            total = torch.stack([each.to(expected.tensor.dtype) for each in kept]).sum(0)
+            for whole in (total, total / len(parts)) if call.phase != "backward" else (total,):
+                found = self.compare_tensor(whole, parts, expected)
+                if found.within and any(self._is_near(call, part, inputs) for part in parts):
+                    return self._add_series(parts, whole), found
         return None
 
     def _order(self, value: Value) -> tuple[bool, int]:
@@ -303,7 +328,11 @@ def is_as_large(other: Sketch, sketch: Sketch, value: Value, noise: float) -> bo
 def _is_same(kept: torch.Tensor, tensor: torch.Tensor, eps: float) -> bool:
     if (kept.is_floating_point() or kept.is_complex()) != (tensor.is_floating_point() or tensor.is_complex()):
         return False
+    if kept.is_complex() != tensor.is_complex():
+        return False
     if not eps:
         return bool((kept.to(tensor.device) == tensor).all())
+    if tensor.is_complex():
+        kept, tensor = torch.view_as_real(kept.resolve_conj()), torch.view_as_real(tensor.resolve_conj())
     a, b = kept.to(tensor.device, torch.float64), tensor.to(torch.float64)
     return bool((((a - b).abs() <= eps * b.abs() + 1e-30) | (a == b) | (a.isnan() & b.isnan())).all())

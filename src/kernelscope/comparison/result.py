@@ -41,7 +41,7 @@ class ComparedCall:
 class Difference:
     """The first call that differs by more than rounding explains, and what the reference does there."""
 
-    kind: str  # computes | reads | stops | rounds-whole-numbers
+    kind: str  # computes | reads | stops | returns | rounds-whole-numbers
     call: ComparedCall  # of the other program
     reference: ComparedCall | None  # what it was compared with
     reads: ComparedCall | None = None  # what it reads in place of what the reference reads
@@ -218,5 +218,6 @@ _VERBS = {
     "computes": "differs by more than its inputs and rounding explain",
     "reads": "reads values that differ from the reference's",
     "stops": "leaves its result as it is, and the reference takes one more step",
+    "returns": "left what is returned in place of another result of the reference",
     "rounds-whole-numbers": "gives integers that its dtype cannot represent",
 }

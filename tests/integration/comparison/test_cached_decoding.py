@@ -68,3 +68,37 @@ def test_a_cache_of_fixed_size(bug: str, prompt: int) -> None:
             lines = {n for n, line in enumerate(text, start=1) if line.endswith("# named\n")}
         assert result.first is not None
         assert result.first.call.origin[0].line in lines, result.details()
+
+
+_TOKENS, _WIDTH, _SIZE = 6, 8, 9
+
+
+def _attend(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    q, k, v = (x @ weight for weight in weights)
+    scores = q @ k.mT * _WIDTH**-0.5
+    return (scores + torch.full((_TOKENS, _TOKENS), -torch.inf).triu(1)).softmax(-1) @ v
+
+
+def _attend_in_steps(x: torch.Tensor, weights: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
+    keys, values = torch.zeros(2, _SIZE, _WIDTH), torch.zeros(2, _SIZE, _WIDTH)
+    made, first = [], 0
+    for tokens in (2, 1, 1, 1, 1):
+        rows = slice(first, first + tokens)
+        q, keys[:, rows], values[:, rows] = (x[:, rows] @ weight for weight in weights)
+        scores = q @ keys.mT
+        scores = scores * (factor * _WIDTH**-0.5)  # the factor
+        unseen = torch.arange(_SIZE) > torch.arange(first, first + tokens)[:, None]
+        made.append(scores.masked_fill(unseen, -torch.inf).softmax(-1) @ values)
+        first += tokens
+    return torch.cat(made, 1)
+
+
+def test_a_factor_of_the_scores_of_a_cache_of_fixed_size() -> None:
+    torch.manual_seed(0)
+    args = torch.randn(2, _TOKENS, _WIDTH), torch.randn(3, _WIDTH, _WIDTH) * 0.3
+    assert kernelscope.compare(_attend, _attend_in_steps, args).status == 0
+    result = kernelscope.compare(_attend, _attend_in_steps, args, other_args=(*args, 0.84))
+    assert result.first is not None, result.details()
+    with open(__file__, encoding="utf-8") as text:
+        line = next(n for n, each in enumerate(text, start=1) if each.endswith("# the factor\n"))
+    assert result.first.call.origin[0].line == line, result.details()

@@ -53,6 +53,7 @@ class Call:
     reads: tuple[int, ...]  # numbers of values
     eps: float  # the coarsest rounding of what it reads and writes
     turn: int = 0  # how many backward passes had begun
+    joined_turn: int = -1  # the same, those counted as one that add up gradients; -1: no pass does
     is_draw: bool = False
     nodes: tuple[str, ...] = ()
     writes: list[int] = field(default_factory=list)
@@ -225,16 +226,6 @@ class Flow:
         )  # fmt: skip
         self.values.append(value)
         return value
-
-
-def is_same_turn(first: Call, second: Call) -> bool:
-    """Between the same backward passes; compiled code may compute before a pass what the pass needs."""
-    return first.turn == second.turn or _is_saved(first, second) or _is_saved(second, first)
-
-
-def _is_saved(early: Call, late: Call) -> bool:
-    """Computed before the backward pass in which the other one is."""
-    return early.turn + 1 == late.turn and early.phase != "backward" and late.phase == "backward"
 
 
 _NEAR = 32  # values: as far as one program may compute something in other steps than the other

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable
 
 from kernelscope.comparison.flow.calls_and_values import LEAF, SERIES, Call, Flow, Value
 from kernelscope.comparison.flow.lines import of_one_line
+from kernelscope.comparison.layouts import are_joined
 
 _MOST_STEPS = 64
 _FEW = 16  # numbers: a place, not data
@@ -82,9 +83,16 @@ def constants(flow: Flow, placed: set[int]) -> set[int]:
         if v.call == LEAF and not v.eps and v.numel <= _FEW and v.number not in placed
     }  # fmt: skip
     for call in flow.calls:
-        if not call.is_draw and found.issuperset(call.reads):
+        if not call.is_draw and found.issuperset(_used(flow, call)):
             found.update(call.writes)
     return found
+
+
+def _used(flow: Flow, call: Call) -> set[int]:
+    """What it reads, but for memory that a copy overwrites."""
+    if not call.name.startswith("aten.copy_."):
+        return set(call.reads)
+    return set(call.reads).difference(*(flow.replaced.get(number, ()) for number in call.writes))
 
 
 def own_steps(ours: Flow, theirs: Flow, right: dict[int, int]) -> tuple[set[int], set[int]]:
@@ -96,12 +104,19 @@ def own_steps(ours: Flow, theirs: Flow, right: dict[int, int]) -> tuple[set[int]
     here, there = set[int](), set[int]()
     for a, b in right.items():
         before, before_there = _steps_to(ours, a, right), _steps_to(theirs, b, right_there)
+        if not before and _makes_several(theirs, b):
+            continue  # what the kernel reads may be for its other results
         forms = {_form(ours.values[n]) for n in before}
         differ = not _is_series(theirs, b) and forms.isdisjoint(_form(theirs.values[n]) for n in before_there)
         if differ or not before or not before_there:
             here |= before
             there |= before_there
     return here, there
+
+
+def _makes_several(flow: Flow, number: int) -> bool:
+    call = flow.values[number].call
+    return call != LEAF and flow.calls[call].is_kernel and len(flow.calls[call].writes) > 1
 
 
 def with_parts(flow: Flow, numbers: Iterable[int]) -> set[int]:
@@ -132,6 +147,11 @@ def differing_ends(reference: Unmatched, other: Unmatched) -> tuple[set[int], se
     forms = Counter(map(_form, ours)) & Counter(map(_form, theirs))
     here = {v.number for v in ours if forms[_form(v)]}
     there = {v.number for v in theirs if forms[_form(v)]}
+    rest, rest_there = [v for v in ours if v.number not in here], [v for v in theirs if v.number not in there]
+    for v, w in ((v, w) for v in rest for w in rest_there):
+        if _is_plain_step(reference.flow, v) and _is_plain_step(other.flow, w) and _may_be_joined(v, w):
+            here.add(v.number)
+            there.add(w.number)
     for series in of_one_line(other.flow, [v for v in theirs if not forms[_form(v)]]):
         same = [v for v in ours if bool(v.eps) == bool(series[0].eps) and _may_be(v, series)]
         if same:
@@ -145,5 +165,15 @@ def _may_be(value: Value, series: list[Value]) -> bool:
     return sum(part.numel for part in series) == value.numel
 
 
-def _form(value: Value) -> object:
+def _may_be_joined(value: Value, other: Value) -> bool:
+    """As many numbers, with dimensions that are neighbours as one: too few say little."""
+    is_number = bool(value.eps and other.eps) and value.numel == other.numel >= _FEW
+    return is_number and are_joined(_form(value)[0], _form(other)[0])
+
+
+def _is_plain_step(flow: Flow, value: Value) -> bool:
+    return value.call != LEAF and not flow.calls[value.call].is_fused
+
+
+def _form(value: Value) -> tuple[tuple[int, ...], bool]:
     return tuple(size for size in value.shape if size != 1), bool(value.eps)

@@ -12,6 +12,8 @@ from kernelscope.comparison.result import ComparedCall, Difference
 from .blame import Unmatched, with_parts
 from .twins import Twins
 
+_EMPTY = ("zeros", "zeros_like", "new_zeros", "zero", "empty", "empty_like")
+
 
 def shown(call: Call) -> ComparedCall:
     number = call.number if call.number >= 0 else call.index
@@ -124,7 +126,8 @@ class Explained:
         wanted = {number}
         for call in reversed(flow.calls[: flow.values[number].call + 1]):
             if not wanted.isdisjoint(call.writes):
-                found = call
+                if found is None or call.operator not in _EMPTY:  # memory to begin with
+                    found = call
                 wanted.update(n for n in call.reads if n not in known)
         return found
 

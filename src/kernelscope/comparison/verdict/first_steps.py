@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from operator import le
+
+import torch
 
 from kernelscope.comparison.flow.calls_and_values import LEAF, Value
 from kernelscope.comparison.matching import Expected, close_to
@@ -13,7 +16,12 @@ from kernelscope.comparison.reference import ReferenceRun
 
 def right_in_first_steps(run: ReferenceRun) -> set[int]:
     """Values of the other program that are a part of what the reference has and was not found as a whole."""
-    return _steps(run) | _prompts(run)
+    new: dict[str, list[Value]] = defaultdict(list)
+    for value in run.matching.flow.values:
+        is_new = value.call != LEAF and value.number not in run.matching.claimed
+        if is_new and run.matching.says_much(value.number):
+            new[run.matching.flow.calls[value.call].operator].append(value)
+    return _steps(run) | _prompts(run, new) | _scores_of_a_cache(run, new)
 
 
 def _steps(run: ReferenceRun) -> set[int]:
@@ -35,22 +43,18 @@ def _steps(run: ReferenceRun) -> set[int]:
     return found - wrong
 
 
-def _prompts(run: ReferenceRun) -> set[int]:
+def _prompts(run: ReferenceRun, new: Mapping[str, list[Value]]) -> set[int]:
     """What was made of the first rows alone: a prompt has a mask, later tokens need none."""
-    matching, new = run.matching, defaultdict[str, list[Value]](list)
-    for value in matching.flow.values:
-        is_new = value.call != LEAF and value.number not in matching.claimed
-        if is_new and matching.says_much(value.number):
-            new[matching.flow.calls[value.call].operator].append(value)
+    matching = run.matching
     found = set[int]()
     for number, expected in run.unmatched.items():
         whole = run.flow.values[number]
         operator = run.flow.calls[whole.call].operator
         series = (
-            matching.series.parts_of(operator, expected.tensor, matching.claimed) if new[operator] else ()
+            matching.series.parts_of(operator, expected.tensor, matching.claimed) if new.get(operator) else ()
         )
         in_steps = {part.number for parts, _ in series for part in parts}
-        for value in new[operator]:
+        for value in new.get(operator, ()):
             if _is_smaller(value, whole) and value.number not in in_steps:
                 rows = tuple(slice(length) for length in value.shape)
                 shaken = [each[rows] for each in expected.replicas]
@@ -59,14 +63,43 @@ def _prompts(run: ReferenceRun) -> set[int]:
     return found
 
 
+def _scores_of_a_cache(run: ReferenceRun, new: Mapping[str, list[Value]]) -> set[int]:
+    """Of a cache of fixed size: rows wider than the reference's, by places that nothing is in yet."""
+    found = set[int]()
+    for number, expected in run.unmatched.items():
+        whole = run.flow.values[number]
+        if len(whole.shape) < 2 or not whole.eps or whole.shape[-2] != whole.shape[-1]:
+            continue
+        first = 0
+        for value in new.get(run.flow.calls[whole.call].operator, ()):
+            if value.number in found or not _is_wider(value, whole):
+                continue
+            last = first + value.shape[-2]
+            rows = (..., slice(first, last), slice(last))
+            shaken = [each[rows] for each in expected.replicas]
+            block = replace(expected, tensor=expected.tensor[rows], replicas=shaken)
+            part = run.matching.kept.tensors[value.number][..., :last]
+            if last <= whole.shape[-2] and _is_same(run, value, block, part):
+                found.add(value.number)
+                first = last
+    return found
+
+
+def _is_wider(value: Value, whole: Value) -> bool:
+    if len(value.shape) != len(whole.shape) or not value.eps or value.shape[:-2] != whole.shape[:-2]:
+        return False
+    return value.shape[-2] < whole.shape[-2] and value.shape[-1] > whole.shape[-1]
+
+
 def _is_smaller(value: Value, whole: Value) -> bool:
     if len(value.shape) != len(whole.shape) or bool(value.eps) != bool(whole.eps):
         return False
     return value.shape != whole.shape and all(map(le, value.shape, whole.shape))
 
 
-def _is_same(run: ReferenceRun, value: Value, block: Expected) -> bool:
-    kept = run.matching.kept.tensors[value.number].to(block.tensor.device).reshape(block.tensor.shape)
+def _is_same(run: ReferenceRun, value: Value, block: Expected, part: torch.Tensor | None = None) -> bool:
+    kept = run.matching.kept.tensors[value.number] if part is None else part
+    kept = kept.to(block.tensor.device).reshape(block.tensor.shape)
     if (
         value.eps
         and float((kept.to(block.tensor.dtype) - block.tensor).norm()) > float(block.tensor.norm()) / 2

@@ -14,12 +14,17 @@ from .explained import Explained, shown
 from .first_steps import right_in_first_steps
 from .last_steps import LastSteps
 from .library_settings import fewer_digits
-from .parts_and_wholes import differing_together, same_together
+from .made_up_for import made_up_for
+from .parts_and_wholes import differing_together, same_in_sum, same_together
 from .shares import compared_shares
 from .twins import Twins, tainted, with_doubtful
 
 _GAIN = 8.0
 _MOST_AMPLIFIERS = 10
+_IN_PARTS = (
+    "the reference adds up the gradients of a batch in parts, and the other program computes the batch "
+    "at once; the program with the whole batch has to be the reference: swap the two"
+)
 
 
 def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
@@ -30,7 +35,7 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     same, same_there = same_together(run)
     here = Unmatched(run.flow, set(twins.pairs), ours | same)
     placed = with_parts(other, twins.pairs.values())
-    same_there |= right_in_first_steps(run) | _added_to_zeros(run, placed)
+    same_there |= right_in_first_steps(run) | same_in_sum(run) | _added_to_zeros(run, placed)
     there = Unmatched(other, placed, theirs | same_there)
     ours, theirs = differing_ends(here, there)
     ours_together, theirs_together = differing_together(run, here, there)
@@ -48,9 +53,12 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     begun = {(source := _source_of_part(run, each)).index: source for each in first}
     found += [explained.of(call) for call in begun.values()]
     found += [_stopped(run, *each) for each in last.missing] if not first else []
+    found += [_returned(run, *each) for each in last.exchanged] if not found else []
     found.sort(key=lambda each: each.call.index)
+    in_parts = bool(found) and run.matching.sums.is_in_one(run.flow)
     return ComparisonResult(
-        first=found[0] if found else None, others=found[1:], fewer_digits=fewer_digits(run),
+        first=found[0] if found and not in_parts else None, others=found[1:] if not in_parts else [],
+        failed=_IN_PARTS if in_parts else "", fewer_digits=fewer_digits(run),
         amplifiers=_amplifiers(run),
         calls={"reference": _count(run.flow), "other": _count(other)},
         values={
@@ -58,6 +66,7 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
             "differing": len(bad),
         },
         shares=compared_shares(run), failures=[*failures, *run.failures],
+        notes=made_up_for(run, twins) if not found else [],
     )  # fmt: skip
 
 
@@ -116,6 +125,14 @@ def _stopped(run: ReferenceRun, ours: int, theirs: int) -> Difference:
     made_by = other.values[theirs].call
     last = other.calls[made_by] if made_by != LEAF else other.calls[-1]
     return Difference("stops", shown(last), shown(step))
+
+
+def _returned(run: ReferenceRun, ours: int, theirs: int) -> Difference:
+    """Both programs have computed it, and the other one returns it in the place of another result."""
+    other, made_by = run.matching.flow, run.flow.values[ours].call
+    step = run.flow.calls[made_by] if made_by != LEAF else None
+    last = other.calls[number] if (number := other.values[theirs].call) != LEAF else other.calls[-1]
+    return Difference("returns", shown(last), shown(step) if step is not None else None)
 
 
 def _amplifiers(run: ReferenceRun) -> list[Amplifier]:

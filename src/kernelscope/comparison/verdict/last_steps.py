@@ -8,9 +8,11 @@ import torch
 
 from kernelscope.comparison.absorbed import MARGIN
 from kernelscope.comparison.flow.calls_and_values import LEAF, Flow
+from kernelscope.comparison.matching import Expected
 from kernelscope.comparison.reference import ReferenceRun
 
 from .blame import Unmatched
+from .constant_fills import lost_to_constants
 from .twins import Twins
 
 _Pair = tuple[int, int]  # of the reference, and of the other
@@ -25,6 +27,7 @@ class LastSteps:
         self._here, self._there = here, there
         self.added = self._added()  # numbers of the other's values, which the reference does not compute
         self.missing = self._missing()  # values that only the reference computes, and what the other has
+        self.exchanged = self._exchanged()
 
     def _results(self) -> list[_Pair]:
         ours, theirs = self._run.flow.results, self._run.matching.flow.results
@@ -38,12 +41,43 @@ class LastSteps:
             before = _before(other, value.number, self._ours.keys()) if value.eps else None
             if before is None or not self._says_much(before) or self._ours[before] in written:
                 continue
+            if _is_reused(other, value.number):
+                continue
             if not self._is_as_before(value.number, before):
                 found.add(value.number)
+        for _, filled, lost in lost_to_constants(other, self._there, self._run.flow, self._ours):
+            if not self._is_as_before(filled, lost):
+                found.add(filled)
         for a, b in self._results():
-            if a in self._pairs and self._is_new(self._there, other, b):
+            if (a in self._pairs and self._is_new(self._there, other, b)) or self._is_another(a, b):
                 found.add(b)
         return found
+
+    def _is_another(self, ours: int, theirs: int) -> bool:
+        """Both return a result, and the other program's is a constant, or has no counterpart, and differs."""
+        other = self._run.matching.flow
+        if ours in self._here.constants or not other.values[theirs].eps:
+            return False
+        is_lost = ours in self._run.unmatched and theirs not in self._ours
+        return (is_lost or theirs in self._there.constants) and self._differ(ours, theirs)
+
+    def _exchanged(self) -> list[_Pair]:
+        """What the other program returns stands for another value of the reference."""
+        return [
+            (a, b) for a, b in self._results()
+            if a in self._pairs and b in self._ours and self._pairs[a] != b and self._differ(a, b)
+        ]  # fmt: skip
+
+    def _differ(self, ours: int, theirs: int) -> bool:
+        """By more than rounding explains."""
+        matching, values = self._run.matching, self._run.matching.flow.values
+        expected = self._run.unmatched.get(ours)
+        if expected is None:
+            tensor = matching.kept.tensors[self._pairs[ours]]
+            expected = Expected(tensor, [tensor], 0.0, values[self._pairs[ours]].eps)
+        if expected.tensor.numel() != values[theirs].numel:
+            return True
+        return matching.compare(values[theirs], expected).excess > MARGIN
 
     def _missing(self) -> list[_Pair]:
         flow, other = self._run.flow, self._run.matching.flow
@@ -53,6 +87,10 @@ class LastSteps:
             if before is not None and self._says_much(self._pairs[before]):
                 found.append((value.number, self._pairs[before]))
         found = [(a, b) for a, b in found if b not in written]
+        found += [
+            (filled, self._pairs[lost])
+            for _, filled, lost in lost_to_constants(flow, self._here, other, self._pairs)
+        ]
         found += [(a, b) for a, b in self._results() if b in self._ours and self._is_new(self._here, flow, a)]
         return [each for each in dict.fromkeys(found) if self._differs(*each)]
 
@@ -71,8 +109,9 @@ class LastSteps:
 
     def _differs(self, ours: int, theirs: int) -> bool:
         expected, value = self._run.unmatched.get(ours), self._run.matching.flow.values[theirs]
-        if expected is None:
-            return False
+        if expected is None:  # it was found elsewhere, as a constant may be
+            filled = self._pairs.get(ours)
+            return filled is not None and not self._is_as_before(filled, theirs)
         if expected.tensor.numel() != value.numel:
             return True  # a part of it
         found = self._run.matching.compare(value, expected)
@@ -91,6 +130,26 @@ def _before(flow: Flow, number: int, wanted: Container[int]) -> int | None:
             return each
         todo += flow.replaced.get(each, ())
     return None
+
+
+def _is_reused(flow: Flow, number: int) -> bool:
+    """Whether generated code uses memory of its own again, and not what it was given: that is no result."""
+    call = flow.calls[flow.values[number].call]
+    if not call.is_kernel:
+        return False
+    todo, seen = list(flow.replaced.get(number, ())), set[int]()
+    while todo:
+        each = todo.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        made_by = flow.values[each].call
+        if made_by == LEAF or flow.calls[made_by].kind == "op":
+            return False
+        if (flow.calls[made_by].phase, flow.calls[made_by].turn) != (call.phase, call.turn):
+            return False
+        todo += flow.replaced.get(each, ())
+    return True
 
 
 def _replaced(flow: Flow) -> set[int]:

@@ -31,6 +31,26 @@ def same_together(run: ReferenceRun) -> tuple[set[int], set[int]]:
     return here, there
 
 
+def same_in_sum(run: ReferenceRun) -> set[int]:
+    """What the other program computes of each part of a batch, and which is together what both have.
+
+    The reference has one value where the other scales its loss by the number of parts.
+    """
+    kept, found = run.matching.kept.tensors, set[int]()
+    for ours, theirs in run.matched.items():
+        value, call = run.matching.flow.values[theirs], run.flow.values[ours].call
+        if not value.eps or call == LEAF:
+            continue
+        for parts in run.matching.sums.fitting(run.flow.calls[call], kept[theirs], any_operator=True):
+            if found.issuperset(part.number for part in parts):
+                continue
+            total = torch.stack([kept[part.number].to(kept[theirs].dtype) for part in parts]).sum(0)
+            expected = Expected(kept[theirs], [kept[theirs]] * COUNT, 0.0, value.eps)
+            if run.matching.compare_tensor(total, parts, expected).within:
+                found.update(part.number for part in parts)
+    return found
+
+
 def differing_together(run: ReferenceRun, here: Unmatched, there: Unmatched) -> tuple[set[int], set[int]]:
     """The same of the ends of the programs, where they differ."""
     new_here, new_there = ({v.number for v in each.ends()} for each in (here, there))

@@ -1,0 +1,62 @@
+"""Steps that only one program takes, and that what follows takes out again: Adam does so with a factor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernelscope.comparison.absorbed import MARGIN
+from kernelscope.comparison.flow.calls_and_values import LEAF, Call
+from kernelscope.comparison.reference import ReferenceRun
+
+from .explained import shown
+from .twins import Twins
+
+_MOST = 4
+_FEW = 16  # numbers
+
+
+def made_up_for(run: ReferenceRun, twins: Twins) -> list[str]:
+    """A sentence for each line that changes what a call reads: its result differs, and no other one does."""
+    found: dict[object, str] = {}
+    for ours in run.flow.calls:
+        lost = [n for n in ours.writes if n in run.unmatched and run.flow.values[n].numel >= _FEW]
+        if len(ours.reads) < 2 or not lost or ours.is_copy:
+            continue
+        for step, theirs in _changed(run, twins, ours):
+            if _differs(run, lost[0], theirs):
+                found.setdefault(
+                    (step.name, step.origin[:1]),
+                    f"{shown(step)} changes what {shown(theirs)} reads, and the reference does not; "
+                    "the results that both programs have are the same",
+                )
+        if len(found) >= _MOST:
+            break
+    return list(found.values())
+
+
+def _changed(run: ReferenceRun, twins: Twins, ours: Call) -> Iterator[tuple[Call, Call]]:
+    """What made a value, and the call of the same operator that reads it where this one reads another."""
+    other = run.matching.flow
+    for theirs in other.calls:
+        if theirs.operator != ours.operator or theirs.turn != ours.turn or theirs.is_kernel:
+            continue
+        places = twins.places(ours, theirs)
+        differing = [(a, b) for a, b in places if not twins.is_same(a, b)]
+        if len(places) < 2 or len(differing) != 1:
+            continue
+        a, b = differing[0]
+        made_by = other.values[b].call
+        if made_by == LEAF or a not in twins.pairs or b in run.matching.claimed:
+            continue
+        if any(twins.is_same(a, number) for number in other.calls[made_by].reads):
+            yield other.calls[made_by], theirs
+
+
+def _differs(run: ReferenceRun, ours: int, theirs: Call) -> bool:
+    expected = run.unmatched[ours]
+    values = [run.matching.flow.values[n] for n in theirs.writes]
+    same = [v for v in values if v.numel == expected.tensor.numel() and v.eps]
+    return bool(same) and all(
+        v.number not in run.matching.claimed and run.matching.compare(v, expected).excess > MARGIN
+        for v in same
+    )
