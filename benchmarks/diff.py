@@ -27,7 +27,7 @@ MOST_SECONDS, MOST_BYTES = 5.0, 1e9
 # In a process of its own, so that its peak memory is that of the comparison.
 COMPARE = """
 import json, resource, sys, time
-from kernelscope.analysis.diff import diff
+from kernelscope.analysis.diff.search import diff
 start, spent = time.perf_counter(), time.process_time()
 found = diff(sys.argv[1], sys.argv[2])
 print(json.dumps({

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -45,10 +45,19 @@ class Columns:
     step: Ints
     left: Words
     has_hashes: bool
+    thread: Ints
     found: Words | None = None
 
     def __len__(self) -> int:
         return len(self.index)
+
+    @cached_property
+    def threads(self) -> tuple[int, ...]:
+        """The threads that made calls, in order of their first one."""
+        if not len(self.thread) or self.thread.min() == self.thread.max():
+            return tuple(self.thread[:1].tolist())
+        distinct, first = np.unique(self.thread, return_index=True)
+        return tuple(distinct[np.argsort(first)].tolist())
 
 
 def columns_of(run: Run, *, found: bool = False) -> Columns:
@@ -103,6 +112,7 @@ def _of_memory(run: Run, found: bool) -> Columns:
         np.array([call.step for call in calls], np.int64),
         _signed(left) ^ numbers,
         any(left),
+        np.array([call.thread for call in calls], np.int64),
         _signed([_slots_of(call, call.pre) for call in calls]) ^ numbers if found else None,
     )
 
@@ -129,7 +139,7 @@ def _of_disk(run: StoredRun, found: bool) -> Columns:
     database = run.database
     with database.understood():
         sites = {id: site for id, (site, _) in run.sites.items()}
-        index, site, graph_call, step = _calls(database)
+        index, site, graph_call, step, thread = _calls(database)
         known = np.array(sorted(sites), np.int64)
         at = np.minimum(np.searchsorted(known, site), len(known) - 1)
         if len(site) and (not len(known) or not np.array_equal(known[at], site)):
@@ -143,28 +153,55 @@ def _of_disk(run: StoredRun, found: bool) -> Columns:
             )
             starts = first_slots(database, index, graph_call, is_replayed)
             add_planned(database, values.of, signatures, (index, layout, starts), (left, before))
-        return Columns(sites, index, site, graph_call, step, left, len(values) > 0, before)
+        return Columns(sites, index, site, graph_call, step, left, len(values) > 0, thread, before)
 
 
-def _calls(database: DatabaseReader) -> tuple[Ints, Ints, Ints, Ints]:
-    chunks = list(_chunks(database, "group_concat(site), group_concat(graph_call)", "calls", "id"))
+def _calls(database: DatabaseReader) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    picked = "group_concat(site), group_concat(graph_call), min(thread), max(thread)"
+    chunks = list(_chunks(database, picked, "calls", "id"))
     index = _together([keys for keys, _ in chunks], np.int64)
     site, graph_call = (
         _together([_numbers(texts[column]) for _, texts in chunks], np.int64) for column in range(2)
     )
     if not len(index) == len(site) == len(graph_call):
         raise ValueError("the calls have columns of different lengths")
-    return index, site, graph_call, _steps(database, index, graph_call)
+    own = {thread for _, texts in chunks for thread in texts[2:] if thread is not None}
+    steps, threads = _of_graph_calls(database, graph_call)
+    return (
+        index,
+        site,
+        graph_call,
+        _steps(database, index, graph_call, steps),
+        _threads(database, own, threads),
+    )
 
 
-def _steps(database: DatabaseReader, index: Ints, graph_call: Ints) -> Ints:
+def _of_graph_calls(database: DatabaseReader, graph_call: Ints) -> tuple[Ints, Ints]:
+    """Of each call, the step and the thread of its graph call; 0 outside of one."""
+    executions = database.rows("SELECT id, step, thread FROM graph_calls ORDER BY id")
+    if not executions:
+        return np.zeros(len(graph_call), np.int64), np.broadcast_to(np.int64(0), graph_call.shape)
+    ids, steps, threads = np.array(executions, np.int64).T
+    at = np.minimum(np.searchsorted(ids, graph_call), len(ids) - 1)
+    inside = ids[at] == graph_call
+    if threads.min() == threads.max():
+        return np.where(inside, steps[at], 0), np.broadcast_to(threads[0], graph_call.shape)
+    return np.where(inside, steps[at], 0), np.where(inside, threads[at], 0)
+
+
+def _threads(database: DatabaseReader, own: set[int], of_graph_calls: Ints) -> Ints:
+    """The thread of each call; `own` are those that calls name themselves, or the least and the greatest."""
+    is_one = len(of_graph_calls) and not of_graph_calls.strides[0]
+    given = {int(of_graph_calls[0])} - {0} if is_one else set()
+    if is_one and len(own | given) < 2:
+        return np.broadcast_to(np.int64(next(iter(own | given), 0)), of_graph_calls.shape)
+    _, thread = numbers_of(database, "calls", ["ifnull(thread, -1)"])
+    return np.where(thread < 0, of_graph_calls, thread)
+
+
+def _steps(database: DatabaseReader, index: Ints, graph_call: Ints, steps: Ints) -> Ints:
     """Within a graph the step is that of its execution; only what is outside says it itself."""
-    step = np.zeros(len(index), np.int64)
-    executions = database.rows("SELECT id, step FROM graph_calls ORDER BY id")
-    if executions:
-        ids, steps = np.array(executions, np.int64).T
-        at = np.minimum(np.searchsorted(ids, graph_call), len(ids) - 1)
-        step = np.where(ids[at] == graph_call, steps[at], step)
+    step = steps
     if len(index) and graph_call.min() < 0:
         for keys, (text,) in _chunks(database, "group_concat(ifnull(step, 0))", "calls", "id"):
             rows_at = np.searchsorted(index, keys)

@@ -47,20 +47,27 @@ class Hashes:
         return len(self.values) - 1
 
 
-def simulate(ops: Sequence[Op], inputs: dict[int, int], steps: int = 1) -> Run:
-    """Execute the ops, once for each step, and record what they found and left."""
-    run, fingerprinter = MemoryRun(info(uuid=f"simulated {next(_uuids)}")), Hashes()
+def simulate(
+    ops: Sequence[Op],
+    inputs: dict[int, int],
+    steps: int = 1,
+    threads: Sequence[int] = (),
+    main_thread: int = 0,
+) -> Run:
+    """Execute the ops, once for each step, and record what they found and left; on these threads."""
+    about = info(uuid=f"simulated {next(_uuids)}", main_thread=main_thread)
+    run, fingerprinter = MemoryRun(about), Hashes()
     sites = {op: _site(number, op) for number, op in enumerate(dict.fromkeys(ops))}
     for step in range(steps):
         held, epochs = dict(inputs), dict.fromkeys(range(-8, 200), 0)
         run.graph_calls[step] = GraphCall(step, GRAPH, phase="forward", step=step)
-        for op in ops:
+        for op, thread in zip(ops, threads or [0] * len(ops), strict=True):
             before = {0: held[op.reads[0]], 1: held[op.reads[1]]}
             result = hash((op.name, op.source, op.scalar, op.noise, *before.values())) % (1 << 64)
             result = result if op.gives is None else op.gives
             buffers = (*op.reads, op.writes)
             call = Call(len(run.entries), sites[op], step, step, phase="forward", fingerprinter=fingerprinter)
-            call.key = call.index
+            call.key, call.thread = call.index, thread
             call.storages = tuple(1000 + b for b in buffers)
             call.epochs, call.offsets = tuple(epochs[b] for b in buffers), (0, 0, 0)
             call.uninitialised = (2,)

@@ -19,14 +19,17 @@ from kernelscope.analysis.diff.search import diff
 from kernelscope.store.columns import columns_of
 
 
-def test_memory_and_disk_agree(tmp_path: Path) -> None:
-    live = simulate(chain(9, list(range(18))), {-1: 1, -2: 2}, steps=3)
+@pytest.mark.parametrize("several", [False, True])
+def test_memory_and_disk_agree(tmp_path: Path, several: bool) -> None:
+    threads = [(5, 5, 7)[n % 3] for n in range(9)] if several else [5] * 9
+    live = simulate(chain(9, list(range(18))), {-1: 1, -2: 2}, steps=3, threads=threads)
     stored = kernelscope.load(live.save(tmp_path / "run"))
     a, b = columns_of(live, found=True), columns_of(stored, found=True)
-    for name in ("index", "site", "graph_call", "step", "left", "found"):
+    for name in ("index", "site", "graph_call", "step", "thread", "left", "found"):
         assert np.array_equal(getattr(a, name), getattr(b, name)), name
     assert a.has_hashes
     assert b.has_hashes
+    assert a.threads == b.threads == ((5, 7) if several else (5,))
 
 
 def test_noted_and_full_calls(tmp_path: Path) -> None:
@@ -36,6 +39,7 @@ def test_noted_and_full_calls(tmp_path: Path) -> None:
     columns = columns_of(run)
     assert columns.index.tolist() == [call.index for call in run.calls]
     assert columns.step.tolist() == [call.step for call in run.calls]
+    assert columns.thread.tolist() == [call.thread for call in run.calls]
     same = [call.post_hashes == run.calls[0].post_hashes and call.args == run.calls[0].args for call in run]
     assert (columns.left == columns.left[0]).tolist() == same
     assert len(set(columns.left.tolist())) == 20 + 1  # those that are noted are all alike

@@ -36,12 +36,13 @@ class Reader:
         return self.many(range(max(first, 0), min(last, len(self))))
 
     def many(self, positions: Sequence[int]) -> list[KernelCall]:
-        """The calls at these positions, which are in order."""
+        """The calls at these positions, in their order."""
         if self._live is not None:
             return [self._live[position] for position in positions]
         assert isinstance(self.run, StoredRun)
-        records = self.run.read_calls([int(self._indices[position]) for position in positions])
-        return [view_of(self.run, record) for record in sorted(records, key=lambda r: r.index)]
+        indices = [int(self._indices[position]) for position in positions]
+        records = {record.index: record for record in self.run.read_calls(indices)}
+        return [view_of(self.run, records[index]) for index in indices if index in records]
 
     def switches(self, call: KernelCall) -> dict[str, Any]:
         """Torch's switches when this call was made; empty where they were not recorded."""

@@ -38,6 +38,7 @@ class Link:
     argument: str  # the input through which it came
     parent: int
     origin: str
+    thread: str = ""  # of runs with several
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ class Spread:
     def to_json(self) -> dict[str, Any]:
         return {
             "chain": [
-                {"index": c.index, "kernel_name": c.kernel_name, "argument": c.argument, "parent": c.parent}
+                {"index": c.index, "kernel_name": c.kernel_name, "argument": c.argument, "parent": c.parent,
+                 **({"thread": c.thread} if c.thread else {})}
                 for c in self.chain
             ],
             "differing": self.differing, "later": self.later, "last": self.last,
@@ -91,6 +93,9 @@ class DivergenceFields:
     graph: str = ""
     step: int = 0
     phase: str = ""
+    thread: str = ""  # its name; empty when the runs have one thread
+    thread_a: int | None = None  # its number, as calls have it
+    thread_b: int | None = None
     differences: tuple[ArgumentDifference, ...] = ()
     source: Source | None = None
     spread: Spread = field(default_factory=Spread)

@@ -26,6 +26,8 @@ def divergence_html(d: DivergenceFields) -> str:
         facts["at"] = d.origin
         facts[""] = code(source_line(d.origin))
     facts["graph"] = f"{d.graph}, step {d.step}, {d.phase}" if d.graph else f"step {d.step}, {d.phase}"
+    if d.thread:
+        facts["thread"] = d.thread
     if d.source is not None:
         facts["came from"] = d.source.text
     if d.spread.later:

@@ -37,6 +37,9 @@ def _form(d: DivergenceFields) -> dict[str, Any]:
         "other_kernel_name": d.other_kernel_name or None,
         "origin": frame_form(d.origin),
         "graph": d.graph or None,
+        "thread": d.thread or None,
+        "thread_a": d.thread_a,
+        "thread_b": d.thread_b,
         "differences": [_difference_form(each) for each in d.differences],
         "source": None if d.source is None else asdict(d.source),
         "spread": d.spread.to_json(),
@@ -90,7 +93,8 @@ def source_line(origin: Frame | None) -> Iterator[str]:
 
 def _facts(d: DivergenceFields) -> Iterator[str]:
     graph = f"graph {d.graph}, " if d.graph else ""
-    yield f"  {graph}step {d.step}, {d.phase}"
+    thread = f", {d.thread}" if d.thread else ""
+    yield f"  {graph}step {d.step}, {d.phase}{thread}"
     yield f"  why: {d.reason}"
     for each in d.differences[:_MOST]:
         if each.what == "values":
@@ -128,4 +132,5 @@ def _spread(d: DivergenceFields) -> Iterator[str]:
     yield f"  {s.differing:,} of {s.later:,} later calls differ, the last is call {s.last}"
     shown = s.chain if len(s.chain) <= _MOST else (*s.chain[: _MOST - 1], s.chain[-1])
     for link in shown:
-        yield f"    call {link.parent} → {link.index} {link.kernel_name} through {link.argument}"
+        thread = f" on {link.thread}" if link.thread else ""
+        yield f"    call {link.parent} → {link.index} {link.kernel_name} through {link.argument}{thread}"

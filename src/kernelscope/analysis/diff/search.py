@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from kernelscope.analysis.alignment.align import Alignment, Gap, align
+from kernelscope.analysis.alignment.align import align
+from kernelscope.analysis.alignment.alignment import Alignment, Gap
 from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.analysis.alignment.identity import OTHER_CODE
 from kernelscope.analysis.tensor_errors import Errors
@@ -34,6 +35,7 @@ from .pairs import ArgumentDifference, PairDifference, compare
 from .saved_errors import saved_errors
 from .spread import spread
 from .structure import judge_gap, other_site
+from .threads import on_thread, thread_fields, thread_notes
 from .trace import Writer, writer_of
 from .verdicts import judge
 
@@ -74,7 +76,9 @@ class Search:
 
     def divergence(self) -> Divergence:
         found = self._first()
-        return replace(found, compared=self._compared(), notes=(*found.notes, *self._notes(found)))
+        notes = (*found.notes, *self._notes(found), *thread_notes(self.alignment))
+        thread = thread_fields(self.alignment, found)
+        return replace(found, compared=self._compared(), notes=notes, **thread)
 
     def _first(self) -> Divergence:
         gaps = [gap for gap in self.alignment.gaps if gap.a and gap.b][:_MOST_GAPS]
@@ -159,7 +163,11 @@ class Search:
         if a is not None or b is not None:
             told = [
                 f"in the {which} run call {c.index}, {c.kernel_name}, wrote it"
-                for which, reader, writer in (("first", self.of_a, a), ("second", self.of_b, b))
+                + on_thread(self.alignment, **{side: c.index})
+                for which, side, reader, writer in (
+                    ("first", "a", self.of_a, a),
+                    ("second", "b", self.of_b, b),
+                )
                 if writer is not None and (c := reader.at(writer.position))
             ]
             indices = [r.at(w.position).index if w else None for r, w in ((self.of_a, a), (self.of_b, b))]
@@ -199,8 +207,7 @@ class Search:
 
     def _in_gap(self, gap: Gap) -> Divergence | None:
         """Other calls on both sides that read the same and left other values."""
-        a = self.of_a.between(gap.a.start, gap.a.stop)
-        b = self.of_b.between(gap.b.start, gap.b.stop)
+        a, b = self.of_a.many(gap.a), self.of_b.many(gap.b)
         return self._other_calls(a, b)
 
     def _other_calls(self, a: list[KernelCall], b: list[KernelCall]) -> Divergence | None:
@@ -222,8 +229,7 @@ class Search:
     def _gap_divergence(
         self, gap: Gap, writer_a: Writer | None = None, writer_b: Writer | None = None
     ) -> Divergence:
-        a = self.of_a.between(gap.a.start, min(gap.a.stop, gap.a.start + 1000))
-        b = self.of_b.between(gap.b.start, min(gap.b.stop, gap.b.start + 1000))
+        a, b = self.of_a.many(gap.a[:1000]), self.of_b.many(gap.b[:1000])
         of_a = self.of_a.at(writer_a.position) if writer_a and writer_a.position in gap.a else None
         of_b = self.of_b.at(writer_b.position) if writer_b and writer_b.position in gap.b else None
         call, writer = (of_a, writer_a) if of_a or not of_b else (of_b, writer_b)
@@ -234,15 +240,16 @@ class Search:
                 verdict=DIFFERENT_KERNEL, reason=_other_names(a, b), index_a=call.index,
                 index_b=other.index, argument=argument, **about(call, other),
             )  # fmt: skip
+        thread = "'s thread" if self.alignment.threads else ""
         if a:
-            at, other_count = call or a[0], len(self.of_b)
-            ends = gap.b.start >= other_count and "the second run ends before it"
+            at = call or a[0]
+            ends = gap.ends and f"the second run{thread} ends before it"
             reason = ends or f"the second run does not have this call; {_count(gap.a)} missing here"
             return Divergence(
                 verdict=MISSING_CALL, reason=reason, index_a=at.index, argument=argument, **about(at)
             )
         at = call or b[0]
-        ends = gap.a.start >= len(self.of_a) and "the first run ends before it"
+        ends = gap.ends and f"the first run{thread} ends before it"
         reason = ends or f"the first run does not have this call; {_count(gap.b)} extra here"
         return Divergence(verdict=EXTRA_CALL, reason=reason, index_b=at.index, argument=argument, **about(at))
 
@@ -310,5 +317,5 @@ def _other_names(a: list[KernelCall], b: list[KernelCall]) -> str:
     return f"the runs have different kernels here: {names(a)} in the first, {names(b)} in the second"
 
 
-def _count(calls: range) -> str:
+def _count(calls: Sequence[int]) -> str:
     return "1 call is" if len(calls) == 1 else f"{len(calls)} calls are"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from kernelscope.analysis.alignment.align import Alignment
+from kernelscope.analysis.alignment.alignment import Alignment
 from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.model.call import KernelCall
 
 from .divergence_parts import Link, Spread
 from .pairs import PairDifference, compare
+from .threads import on_thread
 
 _MOST = 300  # calls that are followed one by one
 
@@ -30,8 +32,12 @@ def spread(
         link = taint.follow(one, compare(one, other))
         if link is not None:
             links[link.index] = link
+    chain = [
+        replace(link, thread=on_thread(alignment, a=link.index).removeprefix(" on "))
+        for link in _chain(links, first, a)
+    ]
     return Spread(
-        _chain(links, first, a),
+        tuple(chain),
         len(later),
         int(np.count_nonzero(np.arange(len(alignment)) > pair)),
         int(alignment.columns_a.index[alignment.a[later[-1]]]) if len(later) else None,

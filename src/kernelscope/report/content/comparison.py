@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelscope.analysis.alignment.align import Alignment, align
+from kernelscope.analysis.alignment.align import align
+from kernelscope.analysis.alignment.alignment import Alignment
 from kernelscope.analysis.diff.saved_errors import saved_pairs
 from kernelscope.analysis.diff.search import diff
 from kernelscope.errors import RunError
@@ -126,8 +127,8 @@ def _table(alignment: Alignment) -> Any:
     for gap in alignment.gaps:
         parts += [
             pairs(at, gap.before),
-            alone(of_a[gap.a.start : gap.a.stop], 0, ONLY_FIRST),
-            alone(of_b[gap.b.start : gap.b.stop], 1, ONLY_SECOND),
+            alone(of_a[np.array(gap.a, np.int64)], 0, ONLY_FIRST),
+            alone(of_b[np.array(gap.b, np.int64)], 1, ONLY_SECOND),
         ]
         at = gap.before
     return np.concatenate([*parts, pairs(at, len(alignment))], axis=1)

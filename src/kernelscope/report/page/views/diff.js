@@ -43,7 +43,7 @@ function verdict(told, names) {
     el('h1', null, el('span.chip.crashed', null, d.verdict), ' first divergence at ',
       d.index_a !== null ? link({ call: d.index_a }, `call ${d.index_a}`) : link({ call: d.index_b, run: 'b' }, `call ${d.index_b} of the second run`)),
     el('p', null, el('code', null, d.kernel_name), d.other_kernel_name ? [' / ', el('code', null, d.other_kernel_name)] : null,
-      d.origin ? ` at ${place([d.origin.file, d.origin.line])}` : '', ` · ${d.graph ? `graph ${d.graph}, ` : ''}step ${d.step}, ${d.phase}`),
+      d.origin ? ` at ${place([d.origin.file, d.origin.line])}` : '', ` · ${d.graph ? `graph ${d.graph}, ` : ''}step ${d.step}, ${d.phase}${d.thread ? `, ${d.thread}` : ''}`),
     el('p', null, el('b', null, 'Why: '), d.reason, '.', d.source ? ` It came from: ${d.source.text}.` : '', copyButton(told.text, 'the verdict')),
     counts, notes);
 }
