@@ -8,6 +8,7 @@ it still fails, something earlier is wrong: a pass, a decomposition, the backend
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from kernelscope.compiler_control.cautious_settings import CAUTIOUS, INDUCTOR
 from kernelscope.errors import RunError
@@ -21,6 +22,7 @@ from .result import BisectResult, Cause, workaround_of
 
 _OF_GRAPH = ("pass", "decomposition")  # what changes the graph before it is lowered
 _BACKENDS = ("aot_eager_decomp_partition", "aot_eager")
+_BEFORE_SWITCHES = ("functionalization", "tracing")  # steps of AOTAutograd
 _STEPS = {  # by backend that fails where the one before it passes
     "eager": "Dynamo: the graph that it traced does not compute what the function does",
     "aot_eager": "AOTAutograd: functionalization, tracing to ATen, or its runtime wrappers",
@@ -44,7 +46,7 @@ class Descent:
         self._wants_workaround = workaround
         self._ahead: dict[str, int] = {}  # by axis that is still to be searched: trials at most
         self._without_kernels: frozenset[Switch] = frozenset()  # off while the graph itself is searched
-        self._is_of_function = False  # a compiled function as a whole is wrong, which any backend shows
+        self._is_of_function = False  # wrong in a way that any backend shows
         self.result = BisectResult()
 
     @property
@@ -61,7 +63,7 @@ class Descent:
                 f"the program is not deterministic: it failed in {self._trials.failed} of "
                 f"{self._trials.runs} runs; each trial had to pass {counted(self._trials.repeats, 'time')}"
             )
-        self._is_of_function = dict(first.details.get("culprit") or {}).get("verdict") == "wrong-function"
+        self._is_of_function = self._needs_a_backend(first)
         self._look_for_kernels(first)  # first: nothing has to be compiled again for it
         if "kernel" in self.result.causes:
             self._look_behind_kernels()
@@ -72,6 +74,13 @@ class Descent:
         if self._wants_workaround:
             self._find_workaround()
         return self._finished()
+
+    def _needs_a_backend(self, first: Outcome) -> bool:
+        """What shadow named is wrong before anything that a switch turns off."""
+        culprit = first.details.get("culprit") or {}
+        if culprit.get("verdict") == "wrong-stage" and culprit.get("buffer") == "decomposition":
+            return culprit.get("kernel_name") not in {switch.name for switch in self._of("decomposition")}
+        return culprit.get("verdict") == "wrong-function" or culprit.get("buffer") in _BEFORE_SWITCHES
 
     def _finished(self) -> BisectResult:
         result, trials = self.result, self._trials
@@ -205,8 +214,19 @@ class Descent:
             else:
                 passing = backend
                 break
-        switch = Switch("backend", failing, passing, info={"step": _STEPS[failing]})
+        switch = Switch("backend", failing, passing, info=self._step_in(failing))
         self.result.causes["backend"] = Cause("backend", (switch,), len(_BACKENDS) + 2)
+
+    def _step_in(self, backend: str) -> dict[str, Any]:
+        """As shadow names it where this backend fails, with the user's line; else all that it may be."""
+        settings = Settings() if backend == "inductor" else Settings(backend=backend)
+        culprit = self._trials.outcome(settings, f"backend {backend}").details.get("culprit") or {}
+        step = str(culprit.get("step", ""))
+        if _STEPS[backend].startswith(step):
+            step = _STEPS[backend]
+        origin = culprit.get("origin") or [{}]
+        lines = [f"{f['file']}:{f['line']} in {f['function']}" for f in origin[:1] if f]
+        return {"step": step} | ({"origin": lines[0]} if lines else {})
 
     def _of(self, axis: str) -> list[Switch]:
         return [switch for switch in self._trials.switches if switch.axis == axis]

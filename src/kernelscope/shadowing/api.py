@@ -39,8 +39,8 @@ def shadow(
         print(result)
 
     With `offload` the references are computed on the CPU, which saves GPU memory. Each compiled function is
-    compared with the uncompiled one at its first execution, with `every` at each. `wrong` is called
-    as soon as something is wrong.
+    compared with the uncompiled one at its first executions and at some later ones, with `every` at each.
+    `wrong` is called as soon as something is wrong.
     """
     result = ShadowResult()
     earlier = why_uncompiled()

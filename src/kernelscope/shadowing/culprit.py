@@ -45,6 +45,18 @@ class Culprit:
         return str(self.origin[0]) if self.origin else "an unknown line"
 
     @property
+    def step(self) -> str:
+        """The step of the compiler that is wrong, in words; empty where it is a launch, or not known."""
+        by, subject = self.kernel_name, kind_of(self.verdict).subject
+        if subject == "function":
+            return by if self.buffer else ""
+        if subject != "stage" or by in ("", self.buffer):
+            return self.buffer if subject == "stage" else ""
+        if self.buffer == "decomposition":
+            return f"decomposition of {by}"
+        return f"partitioner {by}" if self.buffer == "partition" else f"pass {by} ({self.buffer})"
+
+    @property
     def is_step(self) -> bool:
         """A step of the compiler is wrong, rather than a launch."""
         return kind_of(self.verdict).is_step
@@ -52,7 +64,8 @@ class Culprit:
     def to_dict(self) -> dict[str, Any]:
         plain = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
         del plain["source"]
-        return plain | {"numbers": {k: _for_json(v) for k, v in self.numbers.items()}}
+        numbers = {k: _for_json(v) for k, v in self.numbers.items()}
+        return plain | {"step": self.step, "numbers": numbers}
 
 
 @dataclass(frozen=True, slots=True)

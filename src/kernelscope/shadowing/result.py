@@ -10,6 +10,7 @@ from typing import Any
 
 from kernelscope.shadowing.text.html import result_html
 from kernelscope.shadowing.text.result_text import failed, result_lines
+from kernelscope.text.amounts import counted
 
 from .counts import Counts
 from .culprit import Culprit, Failure, Padded, Unchecked
@@ -64,7 +65,9 @@ class ShadowResult:
         if self._failures:
             return failed(self.failures)
         if self.unshadowed:
-            return f"{len(self.unshadowed)} compiled graphs were not shadowed: {self.unshadowed[0]}"
+            were = "was" if len(self.unshadowed) == 1 else "were"
+            many = counted(len(self.unshadowed), "compiled graph")
+            return f"{many} {were} not shadowed: {self.unshadowed[0]}"
         if not self.counts.launches and not self.counts.regions:
             return "no compiled kernel was launched"
         if self.counts.launches and not self.counts.buffers:

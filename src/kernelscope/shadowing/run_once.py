@@ -8,7 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from .regions.copies import Snapshot
 
 
 def try_once(
@@ -29,7 +31,7 @@ def try_once(
     if not callable(fn):
         raise TypeError(f"check_correctness(fn, args) calls fn, and {fn!r:.60} cannot be called")
     target = copy.deepcopy(fn) if isinstance(fn, torch.nn.Module) else fn
-    given: tuple[Any, Any] = tree_map(_apart, (tuple(args), kwargs))
+    given = _apart(args, kwargs)
     result = torch.compile(target, backend=backend)(*given[0], **given[1])
     try:
         _differentiate(result)
@@ -53,7 +55,7 @@ def _fails_in_eager(
 ) -> bool:
     """Whether the function's own backward raises the same."""
     target = copy.deepcopy(fn) if isinstance(fn, torch.nn.Module) else fn
-    given: tuple[Any, Any] = tree_map(_apart, (tuple(args), kwargs))
+    given = _apart(args, kwargs)
     result = None
     with suppress(Exception):  # then it is the forward that fails
         result = target(*given[0], **given[1])
@@ -84,9 +86,10 @@ def leaves_of(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return list(found.values())
 
 
-def _apart(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    if not value.is_leaf:
-        return value.clone()
-    return value.detach().clone().requires_grad_(value.requires_grad)
+def _apart(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Copies with the strides of the arguments, which share memory exactly as the arguments do."""
+    values, form = tree_flatten((tuple(args), kwargs))
+    each = {id(value): value for value in values if isinstance(value, torch.Tensor)}  # one may come twice
+    copies = dict(zip(each, Snapshot([*each.values()]).fresh().values, strict=True))
+    given: tuple[Any, Any] = tree_unflatten([copies.get(id(value), value) for value in values], form)
+    return given

@@ -34,6 +34,11 @@ from .generator_state import untouched_random_numbers
 from .graph_call_state import Function, GraphCallState, Known, read_function
 from .result import ShadowResult
 
+_UNSEEN = "was compiled before the block, or loaded from a cache; compile it inside the block"
+_IN_CPP = (
+    "calls its kernels from C++ (cpp_wrapper, AOTInductor), where shadow cannot check them; "
+    "run the same code through torch.compile without cpp_wrapper"
+)
 _GRAPH_CALLS_KEPT = 64
 _KEYS = torch._C.DispatchKey
 _AUTOCAST = torch._C.DispatchKeySet(_KEYS.AutocastCPU) | torch._C.DispatchKeySet(_KEYS.AutocastCUDA)
@@ -130,8 +135,7 @@ class Session(Listener):
                 name = graph.name or graph.path
                 if name not in self._unfollowed:
                     self._unfollowed.add(name)
-                    why = "was compiled before the block, or loaded from a cache; compile it inside the block"
-                    self.result.unshadowed.append(f"graph {name} {why}")
+                    self.result.unshadowed.append(f"graph {name} {_UNSEEN if graph.path else _IN_CPP}")
                 return
             self._graphs.add(graph.path)
             self.result.counts.graphs = len(self._graphs)

@@ -61,3 +61,20 @@ def test_memory_that_an_operator_allocated(monkeypatch: pytest.MonkeyPatch) -> N
     result = shadowed(one_element, *inputs)
     assert result.culprit is not None, str(result)
     assert result.culprit.kernel_name == "aten.index_put_.default"
+
+
+def test_an_operator_that_leaves_a_result_empty_although_torch_foretold_its_size() -> None:
+    table = torch.randn(10, 5, dtype=torch.bfloat16, requires_grad=True)
+    weights = torch.randn(5, dtype=torch.bfloat16, requires_grad=True)
+    which, offsets = torch.tensor([1, 2, 4, 5, 4]), torch.tensor([0, 3])
+
+    def bag(table: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.embedding_bag(
+            which, table, offsets, mode="sum", per_sample_weights=weights
+        )
+
+    torch.compiler.reset()
+    with kernelscope.shadow() as result:
+        torch.compile(bag)(table, weights).sum().backward()
+    assert is_judged(result)
+    assert not result.failures

@@ -24,7 +24,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "when a graph is called": (session, "read_function"),
     "when a graph is lowered": (lowering, "_lowered"),
     "when a function is compiled": (compiled_regions, "_traced"),
-    "when a function is called": (region_check._Execution, "_prepare"),
+    "when a function is called": (region_check, "begun"),
 }
 
 

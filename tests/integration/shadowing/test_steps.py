@@ -145,6 +145,11 @@ FAULTS: dict[str, tuple[Callable[[], Any], Callable[..., Any], list[torch.Tensor
 }  # fmt: skip
 
 
+WORDS = {"decomposition": "decomposition of {by} at ", "partition": "partitioner {by} at "} | {
+    "post-grad": "pass {by} ({step}) at "
+}
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_named(name: str) -> None:
     plant, forward, inputs, step, by, pattern = FAULTS[name]
@@ -156,6 +161,9 @@ def test_a_planted_fault_is_named(name: str) -> None:
     assert by in culprit.kernel_name, str(result)
     assert pattern in culprit.pattern, str(result)
     assert not pattern or f"{__file__}:" in culprit.pattern
+    assert culprit.origin, str(result)
+    assert (culprit.origin[0].file, culprit.origin[0].function) == (__file__, "<lambda>")
+    assert WORDS[step].format(by=culprit.kernel_name, step=step) in str(result).partition("\n")[0]
     wrong = {c.kernel_name for c in result}
     assert wrong == {culprit.kernel_name}, str(result)
 

@@ -2,58 +2,85 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
-from tests.programs.wrong_functions import DYNAMO, WRONG_FUNCTIONS, WrongFunction, wrong_gradients
+from tests.programs import wrong_functions as programs
+from tests.programs.wrong_functions import WRONG_FUNCTIONS, WrongFunction, wrong_gradients
+from tests.programs.wrong_launches import WRONG_LAUNCHES
+from torch._inductor.utils import fresh_cache
 from torch.utils._pytree import tree_leaves
 
 import kernelscope
 from kernelscope import ShadowResult
+from kernelscope.shadowing.culprit import Culprit
+from kernelscope.text.frames import source_line
+
+ALL = [*WRONG_FUNCTIONS, *WRONG_LAUNCHES]
+SLOW = {programs.enlarges_pixels_smoothly}  # a kernel of a thousand lines
 
 
-def shadowed(each: WrongFunction) -> ShadowResult:
-    backend: Any = wrong_gradients if each.backend == "wrong_gradients" else each.backend
+def shadowed(each: WrongFunction, backend: Any = "") -> ShadowResult:
+    chosen = backend or (wrong_gradients if each.backend == "wrong_gradients" else each.backend)
     torch._dynamo.reset()
-    with each.plant(), kernelscope.shadow() as result:
-        made = torch.compile(each.fn, backend=backend)(*each.arguments())
+    with fresh_cache(), each.plant(), kernelscope.shadow() as result:
+        made = torch.compile(each.fn, backend=chosen)(*each.arguments())
         if each.differentiates:
             made.square().sum().backward()
     return result
 
 
-def differs(each: WrongFunction) -> bool:
-    torch._dynamo.reset()
-    eager, made = each.fn(*each.arguments()), torch.compile(each.fn, backend=each.backend)(*each.arguments())
-    pairs = zip(tree_leaves(eager), tree_leaves(made), strict=False)
-    return any(
-        not torch.equal(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else a != b
-        for a, b in pairs
-    )
+def assert_named(each: WrongFunction, result: ShadowResult) -> Culprit:
+    """One culprit, with its step and the line of the user."""
+    assert result.status == 1, str(result)
+    assert len(result.culprits) == 1, str(result)
+    assert not result.failures
+    culprit = result.culprits[0]
+    is_kernel = culprit.verdict == "wrong-kernel"
+    assert (culprit.kernel_name if is_kernel else culprit.step) == each.step, str(result)
+    frame = culprit.origin[0]
+    assert frame.function == each.fn.__name__
+    assert (each.line or f"def {each.fn.__name__}(") in source_line(frame), str(result)
+    first = str(result).partition("\n")[0]
+    assert each.step in first
+    assert f":{frame.line} in {each.fn.__name__}" in first
+    return culprit
 
 
 @pytest.mark.parametrize("each", WRONG_FUNCTIONS, ids=str)
 def test_is_named(each: WrongFunction) -> None:
-    result = shadowed(each)
-    culprit = result.culprit
-    if culprit is None and each.plant is nullcontext and not differs(each):
+    """With the first backend that gets it wrong: no kernel runs, so the function as a whole is compared."""
+    if not each.is_wrong():
         pytest.skip("this version of torch compiles it rightly")
-    assert culprit is not None, str(result)
-    assert result.status == 1
-    if culprit.verdict == "wrong-function":
-        assert culprit.argument == each.wrong
-        assert culprit.origin[0].function == each.fn.__name__
-        assert (culprit.kernel_name == DYNAMO) == (each.step == DYNAMO)
-    assert each.fn.__name__ in str(result) or culprit.is_step
-    assert not result.failures
+    culprit = assert_named(each, shadowed(each))
+    assert (culprit.verdict, culprit.argument) == ("wrong-function", each.wrong)
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        pytest.param(e, id=str(e), marks=pytest.mark.slow if e.fn in SLOW else ())
+        for e in ALL
+        if e.by_inductor
+    ],
+)
+def test_is_named_when_inductor_compiles_it(each: WrongFunction) -> None:
+    if not each.is_wrong():
+        pytest.skip("this version of torch compiles it rightly")
+    culprit = assert_named(each, shadowed(each, "inductor"))
+    assert culprit.verdict == each.by_inductor
+    if "float64" in culprit.numbers:
+        wide, eager = (float(culprit.numbers[name]) for name in ("float64", "eager"))
+        assert wide == pytest.approx(eager, rel=1e-4, nan_ok=True), str(culprit)
+    else:
+        assert each.kind in (programs.DYNAMO, programs.ALIASES)
 
 
 def test_there_are_three_of_each_class() -> None:
-    kinds = [each.kind for each in WRONG_FUNCTIONS]
+    kinds = [each.kind for each in ALL]
     assert all(kinds.count(kind) >= 3 for kind in set(kinds))
-    assert len(set(kinds)) >= 6
+    assert len(set(kinds)) >= 9
 
 
 class Model(torch.nn.Module):
@@ -115,7 +142,7 @@ def test_every_execution_is_compared_on_request() -> None:
         def run(*args: Any) -> Any:
             nonlocal calls
             calls += 1
-            return tuple(r + (calls == 2) for r in module(*args))
+            return tuple(r + (calls == 6) for r in module(*args))
 
         return run
 
@@ -124,7 +151,7 @@ def test_every_execution_is_compared_on_request() -> None:
         calls = 0
         with kernelscope.shadow(every=every) as result:
             compiled = torch.compile(lambda x: x * 2, backend=backend)
-            for _ in range(3):
+            for _ in range(7):
                 compiled(torch.ones(3))
         assert bool(result) == every
 

@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--every",
         action="store_true",
-        help="compare each execution of a compiled function with eager, not only the first one",
+        help="compare each execution of a compiled function with eager, not only some of them",
     )
     add_script(parser)
 

@@ -21,7 +21,7 @@ import torch
 from .discrete import judge_discrete
 from .measure import in_memory, is_equal, sums
 from .not_finite import unexplained
-from .verdict_record import NOT_ROUNDED, Jittered, Unwritten, Verdict, wrong_at
+from .verdict_record import NOT_ROUNDED, WRONG_SIGN, Jittered, Unwritten, Verdict, wrong_at
 
 JITTERED_RUNS = 4
 NOISE = 4  # times the usual error of a result that is nothing but rounding: a few runs show too little of it
@@ -266,7 +266,7 @@ def _judge_zeros(
         return verdict
     verdict.numbers["wrong"] = int(wrong.sum())
     place = int(wrong.flatten().to(torch.int8).argmax())
-    return wrong_at(verdict, "the sign of a zero is wrong, which 1/x or atan2 would show", place, c, e, r)
+    return wrong_at(verdict, WRONG_SIGN, place, c, e, r)
 
 
 def _parts(value: torch.Tensor) -> torch.Tensor:

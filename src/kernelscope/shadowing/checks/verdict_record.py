@@ -9,6 +9,7 @@ import torch
 
 Jittered = Callable[[], torch.Tensor]
 Unwritten = Callable[[], torch.Tensor | None]
+WRONG_SIGN = "the sign of a zero is wrong, which 1/x or atan2 would show"
 NOT_ROUNDED = "eager rounds each step, and this kernel does not: numbers that are equal in eager differ here"
 
 

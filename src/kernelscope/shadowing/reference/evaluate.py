@@ -21,6 +21,7 @@ from kernelscope.shadowing.draws.inductor_draws import drawn
 from kernelscope.shadowing.generator_state import seeded
 
 from .compiled_forms import compiled_form
+from .custom_operators import is_custom
 from .flex_attention import flex, is_flex
 from .graph_walk import concrete_sizes
 from .in_place import InPlace
@@ -41,11 +42,11 @@ from .node_kinds import (
 from .small_errors.rounding import WIDE, shaken_result, shaken_terms, widen, widened
 from .subgraphs import has_subgraphs, nodes_of_pattern, wide_dtype, with_wide_subgraphs
 from .written_arguments import (
+    called_apart,
     cloned,
     copy_over,
     filled,
     paired,
-    protected,
     unwritten,
     write_back,
     write_back_kernel,
@@ -255,11 +256,8 @@ class Reference:
         if node in self._seeds:
             with seeded(self._seeds[node]):
                 return target(*args, **kwargs)
-        schema = getattr(target, "_schema", None)
-        if schema is not None and schema.is_mutable:
-            args, kwargs = protected(schema, args, kwargs)
-            done = target(*args, **kwargs)
-            return done if done is not None else written_by(target, args, kwargs)
+        if target._schema.is_mutable or is_custom(target):
+            return called_apart(target, args, kwargs)
         # A write to a view must reach its base.
         if self._in_place.memory_of(node) in self._in_place.writers:
             return target(*args, **kwargs)

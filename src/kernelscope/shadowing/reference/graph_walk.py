@@ -80,7 +80,8 @@ def walk_in_place(
                 span = in_place.versions(base, line)
                 if has_no_elements(base):
                     continue
-                if span is None or not span[0] <= version <= span[1]:
+                is_unclear = version > 0 and base in leaves and in_place.is_nowhere(base)  # written to or not
+                if span is None or not span[0] <= version <= span[1] or is_unclear:
                     missing.append(base)
                 else:
                     more += in_place.writers[base][span[0] : version]
@@ -125,7 +126,10 @@ def _same_kind(a: Node, b: Node) -> bool:
 
 
 def shaped(tensor: torch.Tensor, node: Node, symbols: Mapping[str, Any]) -> torch.Tensor:
-    """A buffer's contents in the shape of its node."""
+    """A buffer's contents in the shape of its node.
+
+    It stays as it is where an operator makes another size than torch foretold, as `_embedding_bag` does.
+    """
     value = value_of(node)
     if not isinstance(value, torch.Tensor):
         return tensor
@@ -133,7 +137,9 @@ def shaped(tensor: torch.Tensor, node: Node, symbols: Mapping[str, Any]) -> torc
         shape = concrete_shape(value, symbols)
     except KeyError:  # a size that is known only once the kernel has run
         return tensor
-    return tensor if tuple(tensor.shape) == shape else tensor.reshape(shape)
+    if tuple(tensor.shape) == shape or tensor.numel() != math.prod(shape):
+        return tensor
+    return tensor.reshape(shape)
 
 
 def is_value_of(node: Node, tensor: torch.Tensor, symbols: Mapping[str, Any]) -> bool:

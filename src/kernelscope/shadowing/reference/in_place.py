@@ -38,10 +38,19 @@ class InPlace:
 
     def is_made_at(self, base: Node, line: int) -> bool:
         """Whether the launch there computes the base, rather than changing it."""
-        return base.op != "placeholder" and self.lines.get(base, [])[:1] == [line]
+        return self.is_nowhere(base) or (base.op != "placeholder" and self.lines.get(base, [])[:1] == [line])
+
+    def is_nowhere(self, base: Node) -> bool:
+        """No variable has it: Inductor computes the parts that are written, and the rest where it is read."""
+        return base.op != "placeholder" and base not in self.variables
 
     def versions(self, base: Node, line: int) -> tuple[int, int] | None:
-        """Of the base before and after the launch at this line; None: unknown."""
+        """Of the base before and after the launch at this line; None: unknown.
+
+        One that is nowhere has to be made and written to again wherever it is needed.
+        """
+        if self.is_nowhere(base):
+            return 0, len(self.writers[base])
         lines, count = self.lines.get(base, []), len(self.writers[base])
         own = lines if base.op == "placeholder" else lines[1:]
         if not own:  # made and written to by one kernel

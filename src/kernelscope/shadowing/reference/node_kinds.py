@@ -13,6 +13,8 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_flatten
 
+from .custom_operators import is_custom
+
 aten, prims = torch.ops.aten, torch.ops.prims
 # Inductor registers these when it is first used.
 import torch._inductor.inductor_prims  # noqa: E402
@@ -27,7 +29,6 @@ _RESHAPES = {
     aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.unsqueeze.default,
     aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.alias.default, aten.detach.default,
 }  # fmt: skip
-
 _WHOLE = {
     aten.round, aten.floor, aten.ceil, aten.trunc, aten.sign,
     prims.round, prims.floor, prims.ceil, prims.trunc,
@@ -319,9 +320,8 @@ def _is_plain(node: Node) -> bool:
     if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
         return False
     is_special = is_uninitialised(node) or is_copy(node) or is_random(node) or target in BY_MEMORY
-    schema = target._schema
-    looks_at_layout = target is aten.view.default or "attention" in schema.name
-    return not (is_special or looks_at_layout or schema.is_mutable)
+    looks_at_layout = target is aten.view.default or "attention" in target._schema.name
+    return not (is_special or looks_at_layout or target._schema.is_mutable or is_custom(target))
 
 
 def can_be_left_out(operator: Any) -> bool:

@@ -166,9 +166,6 @@ class Holdings:
         """The value of this node is there now."""
         self._held[name] = Held(node, place)
 
-    def drop(self, name: str) -> None:
-        self._held.pop(name, None)
-
     def overwrite(self, place: Place) -> None:
         """Something is written there: what was there before is gone."""
         memory = place.memory

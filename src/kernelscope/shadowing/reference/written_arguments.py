@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from .custom_operators import copied_as_it_lies, is_custom
 from .node_kinds import named_arguments, written_names
 
 
@@ -31,6 +32,16 @@ def protected(schema: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     names = [a.name for a in schema.arguments]
     args = tuple(tree_map(cloned, v) if n in written else v for n, v in zip(names, args, strict=False))
     return args, {k: tree_map(cloned, v) if k in written else v for k, v in kwargs.items()}
+
+
+def called_apart(target: Any, args: Any, kwargs: Any) -> Any:
+    """An operator that writes, or may write, to its arguments, called on copies."""
+    if is_custom(target):  # what it declares need not be true
+        args, kwargs = tree_map(copied_as_it_lies, (args, kwargs))
+    else:
+        args, kwargs = protected(target._schema, args, kwargs)
+    done = target(*args, **kwargs)
+    return done if done is not None else written_by(target, args, kwargs)
 
 
 def write_back(target: Any, wide: tuple[Any, Any], narrow: tuple[Any, Any]) -> None:

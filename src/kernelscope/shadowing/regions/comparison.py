@@ -12,11 +12,12 @@ import torch
 
 from kernelscope.shadowing.checks.judge import judge
 from kernelscope.shadowing.checks.measure import is_equal
-from kernelscope.shadowing.checks.verdict_record import Verdict
+from kernelscope.shadowing.checks.verdict_record import WRONG_SIGN, Verdict
 from kernelscope.shadowing.draws.compiled_draws import Draws
 from kernelscope.shadowing.reference.small_errors.rounding import eps_of, widen
 from kernelscope.shadowing.reference.written_arguments import unwritten
 
+from .copies import tensors_within
 from .decomposed import Decomposed, is_same_in_double
 from .eager_run import Eager, EagerRun
 from .operator_modes import Notes
@@ -90,6 +91,11 @@ class References:
     def eps(self) -> float:
         return self.same.mode.eps or eps_of(torch.float32)  # type: ignore[union-attr]
 
+    @property
+    def _signed_zeros(self) -> bool:
+        notes = self.same.mode
+        return isinstance(notes, Notes) and notes.signed_zeros
+
     def jittered(self, number: int) -> EagerRun:
         _ = self.wide  # tells whether float64 is possible
         run = self.eager.noisy if self._is_narrow else self.eager.wide
@@ -122,7 +128,12 @@ class References:
         def left() -> torch.Tensor | None:
             return unwritten(eager, lambda: _dense(pick(self.eager.same())).detach())
 
-        verdict = judge(made, eager, wide, lambda: moved(next(numbers)), self.eps, unwritten=left)
+        verdict = judge(
+            made, eager, wide, lambda: moved(next(numbers)), self.eps,
+            signed_zeros=self._signed_zeros, unwritten=left,
+        )  # fmt: skip
+        if verdict.is_wrong and verdict.reason == WRONG_SIGN:
+            return verdict
         if verdict.is_wrong and is_explained(made, wide(), moved, eager):
             return Verdict(False)
         if verdict.is_wrong and not self._is_narrow and self._is_other_rounding(made, eager, wide(), pick):
@@ -165,6 +176,12 @@ def compare_values(
                 found.append(
                     Difference(what, f"it is {value!r:.60}, and in eager {eager!r:.60}", None, index, kind)
                 )
+            continue
+        if (names := tensors_within(value)) and type(value) is type(eager):
+            parts = [(lambda run, pick=pick, name=name: getattr(pick(run), name)) for name in names]
+            inner = [f"{name} of {what}" for name in names]
+            more, number = compare_values([getattr(value, n) for n in names], references, parts, inner, kind)
+            found, arbitrary = [*found, *more], arbitrary + number
             continue
         if _equal(value, eager):
             continue
@@ -225,14 +242,15 @@ def compare_aliases(
             if known and is_shared != should_be:
                 words = ("shares memory with", "does not")
                 first, second = words if is_shared else ("does not share memory with", "it does")
-                found.append(
-                    Difference(whats[i], f"it {first} {whats[j]}, and in eager {second}", None, i, "alias")
-                )
+                reason = f"it {first} {whats[j]}, and in eager {second}"
+                found.append(Difference(whats[i], reason, None, i, "alias" if is_shared else "unshared"))
     return found
 
 
 def _memory(value: Any) -> int:
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not value.numel():
+        return 0
+    if tensors_within(value):  # they may lie in several places
         return 0
     return value.untyped_storage().data_ptr()
 
@@ -257,6 +275,8 @@ def _kind(value: torch.Tensor) -> tuple[Any, ...]:
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     if _kind(one) != _kind(other):
         return False
+    if (names := tensors_within(one)) and type(one) is type(other):
+        return all(_equal(getattr(one, name), getattr(other, name)) for name in names)
     return is_equal(_dense(one).detach(), _dense(other).detach())
 
 

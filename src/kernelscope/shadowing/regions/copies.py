@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from kernelscope.shadowing.reference.small_errors.rounding import WIDE
 
@@ -65,13 +66,6 @@ class Snapshot:
             value.requires_grad, value.is_leaf, value.is_conj(), value.is_neg(),
         )  # fmt: skip
 
-    def shares_memory(self, index: int) -> bool:
-        """Whether another of the values lies in the same memory."""
-        part = self._parts[index]
-        if not isinstance(part, _View):
-            return False
-        return sum(isinstance(p, _View) and p.memory == part.memory for p in self._parts) > 1
-
     def fresh(self, *, wide: bool = False, differentiates: bool = True) -> Copied:
         """Copies; with `wide`, floats are float64; those that share memory in two dtypes no longer do."""
         copied = Copied([], [], [])
@@ -123,6 +117,12 @@ class _Computed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None
+
+
+def tensors_within(value: Any) -> list[str]:
+    """Attributes of a subclass that has no memory of its own, and whose address must not be used."""
+    subclass: Any = value if is_traceable_wrapper_subclass(value) else None
+    return [] if subclass is None or subclass.is_nested else [*subclass.__tensor_flatten__()[0]]
 
 
 def is_plain(value: torch.Tensor) -> bool:

@@ -56,7 +56,7 @@ class EagerRun:
                     self.mode.learn(pairs[-1][1], tangent.dtype)
         if not wanted or not pairs:
             return found
-        with alone(), one_thread(), self.mode:
+        with alone(), one_thread(), untouched_random_numbers(), self.mode:  # a backward may draw
             made = torch.autograd.grad(
                 [o for o, _ in pairs], [leaf for _, leaf in wanted], [t for _, t in pairs],
                 allow_unused=True, retain_graph=True,

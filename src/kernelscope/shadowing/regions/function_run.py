@@ -17,12 +17,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CellType, CodeType, FrameType, FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from kernelscope.shadowing.generator_state import untouched_random_numbers
+
+from .eager_run import one_thread
 from .operator_modes import Noisy, Notes, Wide, WritesToInput
+
+_T = TypeVar("_T")
 
 _TORCH = str(Path(torch.__file__).parent)
 _QUESTIONS = ("is_compiling", "is_dynamo_compiling")
@@ -78,31 +84,11 @@ class UserFunction:
 
     def run(self, copies: list[Any]) -> Any:
         """On copies of `given`; as it is, as long as it writes to none of them."""
-        with _ONE_AT_A_TIME, self._listening(), _untouched_python_random():
-            return self._run(copies)
-
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
-        """Notices if the program, rather than torch itself, asks whether it is being compiled."""
-        originals = {name: getattr(torch.compiler, name) for name in _QUESTIONS}
-
-        def noticed(original: Callable[[], bool]) -> Callable[[], bool]:
-            def ask() -> bool:
-                caller: FrameType | None = sys._getframe(1)
-                while caller is not None and caller.f_code.co_name in _QUESTIONS:  # older names of the same
-                    caller = caller.f_back
-                self.asks |= caller is not None and _is_of_program(caller.f_code.co_filename)
-                return original()
-
-            return ask
-
-        for name, original in originals.items():
-            setattr(torch.compiler, name, noticed(original))
-        try:
-            yield
-        finally:
-            for name, original in originals.items():
-                setattr(torch.compiler, name, original)
+        with listening() as asked:
+            try:
+                return self._run(copies)
+            finally:
+                self.asks |= bool(asked)
 
     def _run(self, copies: list[Any]) -> Any:
         mode = _computing_mode()
@@ -120,13 +106,45 @@ class UserFunction:
         return replaced(returned, substituted.copy_of)
 
     def _run_as_it_is(self, mode: Notes) -> Any:
-        tensors = [v for v in self._given if isinstance(v, torch.Tensor) and v.layout == torch.strided]
-        mode.protected = frozenset(v.untyped_storage().data_ptr() for v in tensors if v.numel())
+        mode.protected = frozenset(address for value in self._given for address in _memories(value))
         try:
             with silent(), torch.compiler.set_stance("force_eager"):
                 return self._function(*self._args, **self._kwargs)
         finally:
             mode.protected = frozenset()
+
+
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    """Code of the program runs: where it, rather than torch itself, asks whether it is being compiled."""
+    originals = {name: getattr(torch.compiler, name) for name in _QUESTIONS}
+    asked: list[str] = []
+
+    def noticed(original: Callable[[], bool]) -> Callable[[], bool]:
+        def ask() -> bool:
+            caller: FrameType | None = sys._getframe(1)
+            while caller is not None and caller.f_code.co_name in _QUESTIONS:  # older names of the same
+                caller = caller.f_back
+            if caller is not None and _is_of_program(caller.f_code.co_filename):
+                asked.append(caller.f_code.co_name)
+            return original()
+
+        return ask
+
+    with _ONE_AT_A_TIME, _untouched_python_random():
+        for name, original in originals.items():
+            setattr(torch.compiler, name, noticed(original))
+        try:
+            yield asked
+        finally:
+            for name, original in originals.items():
+                setattr(torch.compiler, name, original)
+
+
+def uncompiled_backward(take: Callable[[], _T]) -> tuple[_T, bool]:
+    """The gradients that it takes, and whether their code asks if it is being compiled."""
+    with listening() as asked, silent(), one_thread(), untouched_random_numbers():
+        return take(), bool(asked)
 
 
 def _computing_mode() -> Notes | Wide | None:
@@ -235,6 +253,15 @@ def _untouched_python_random() -> Iterator[None]:
         random.setstate(python)
         if numpy is not None:
             numpy.random.set_state(array)
+
+
+def _memories(value: Any) -> Iterator[int]:
+    """Where a tensor lies, or the tensors of which a subclass consists."""
+    if is_traceable_wrapper_subclass(value):
+        for name in value.__tensor_flatten__()[0]:
+            yield from _memories(getattr(value, name))
+    elif isinstance(value, torch.Tensor) and value.layout == torch.strided and value.numel():
+        yield value.untyped_storage().data_ptr()
 
 
 def _arguments(code: CodeType, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

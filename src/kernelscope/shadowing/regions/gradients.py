@@ -1,7 +1,9 @@
-"""The gradients of a compiled region, taken where its backward runs."""
+"""The gradients of a compiled region, taken where its backward runs, and those of the uncompiled function."""
 
 from __future__ import annotations
 
+import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +12,7 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 _COMPILED = "CompiledFunctionBackward"  # what AOTAutograd makes of a region
+_COPY = "_ComputedBackward"  # of an input that is not a leaf, in front of its copy
 
 
 @dataclass(slots=True)
@@ -158,3 +161,63 @@ def _reaches(maker: Any, node: Any, known: set[Any], others: set[tuple[Any, int]
                 return True
             todo.append(inner)
     return False
+
+
+class OwnGradients:
+    """Gradients of the function itself, where its autograd graph is not like that of the traced graph.
+
+    Both ran in eager. With like autograd graphs they have the same gradients, and nothing is kept. The graphs
+    differ where the function has a backward of its own, which Dynamo traced, or where Dynamo lost a `detach`.
+    """
+
+    def __init__(
+        self, made: Sequence[Any], given: Sequence[Any], edges: Sequence[GradientEdge | None]
+    ) -> None:
+        """What the compiled code returned and was given; where the gradients of that go."""
+        self._made = [weakref.ref(value) if isinstance(value, torch.Tensor) else None for value in made]
+        self._edges = edges
+        self._has_hooks = any(isinstance(v, torch.Tensor) and bool(v._backward_hooks) for v in given)
+        self._kept: dict[int, Any] = {}  # by result of the compiled code: what the function computed
+
+    def keep(self, returned: Sequence[Any], own: Sequence[Any], traced: Sequence[Any], leaves: Any) -> None:
+        """What compiled frame, function and traced graph returned; the inputs of the last."""
+        one = _form(own, self._edges)
+        if one != _form(traced, edges_of(leaves)) and not self._has_hooks:
+            numbers = {id(made()): i for i, made in enumerate(self._made) if made is not None}
+            found = {numbers[id(r)]: o for r, o in zip(returned, own, strict=True) if id(r) in numbers}
+            self._kept = {i: value for i, value in found.items() if _grad_fn(value) is not None}
+
+    def take(self, tangents: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None] | None:
+        """By input, once; None if they are the same as those of the traced graph, or cannot be computed."""
+        kept, self._kept = self._kept, {}
+        wanted = [i for i, tangent in enumerate(tangents) if tangent is not None]
+        inputs = {(edge.node, edge.output_nr): edge for edge in self._edges if edge is not None}
+        if not kept or not inputs or not all(i in kept for i in wanted):
+            return None
+        made = torch.autograd.grad(
+            [kept[i] for i in wanted], [*inputs.values()], [tangents[i] for i in wanted], allow_unused=True
+        )
+        found = dict(zip(inputs, made, strict=True))
+        return [None if edge is None else found[edge.node, edge.output_nr] for edge in self._edges]
+
+
+def _form(results: Sequence[Any], edges: Sequence[GradientEdge | None]) -> Any:
+    """Which nodes an autograd graph has, and what each of them leads to; inputs by their number."""
+    inputs = {(edge.node, edge.output_nr): i for i, edge in enumerate(edges) if edge is not None}
+    known = {node for node, _ in inputs}
+
+    def named(node: Any, slot: int) -> Any:
+        if node is not None and node.name() == _COPY:
+            node, slot = node.next_functions[0]
+        return inputs.get((node, slot), "") if node in known else node.name() if node is not None else None
+
+    tops = [value.grad_fn if isinstance(value, torch.Tensor) else None for value in results]
+    found, todo, seen = Counter[Any](), [*tops], set[Any]()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen or node in known:
+            continue
+        seen.add(node)
+        found[node.name(), tuple(named(*each) for each in node.next_functions)] += 1
+        todo += [inner for inner, _ in node.next_functions if inner is None or inner.name() != _COPY]
+    return found, [top.name() if top is not None else None for top in tops]

@@ -14,10 +14,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from kernelscope.probes.thread_mode import ThreadMode
+from kernelscope.shadowing.reference.custom_operators import copied_as_it_lies, is_custom
 from kernelscope.shadowing.reference.node_kinds import aten, draws_from_generator
 from kernelscope.shadowing.reference.small_errors.rounding import (
     REDUCING,
     WIDE,
+    defines_signs_of_zeros,
     eps_of,
     error_of_terms,
     rounding_of,
@@ -67,6 +69,7 @@ class Notes(ThreadMode):
         self.draws = False  # random numbers
         self.is_uninitialised = False  # some memory, at first
         self.eps = 0.0  # of the coarsest float that was computed
+        self.signed_zeros = True  # every operator defines the sign of a zero
         self.protected: frozenset[int] = frozenset()  # addresses of memory that must not be written to
         self.is_refused = False  # a write to it
 
@@ -78,7 +81,13 @@ class Notes(ThreadMode):
             if any(t.untyped_storage().data_ptr() in self.protected for t in written):
                 self.is_refused = True
                 raise WritesToInput
+        given = [*_tensors((args, kwargs))] if self.protected and is_custom(func) else []
+        if given:  # what it declares need not be true
+            args, kwargs = tree_map(copied_as_it_lies, (args, kwargs or {}))
         result = func(*args, **(kwargs or {}))
+        if not all(map(torch.equal, given, _tensors((args, kwargs)))):
+            self.is_refused = True
+            raise WritesToInput
         if draws_from_generator(func, args, kwargs or {}):
             self.draws = True
             if self._opposite:
@@ -87,6 +96,7 @@ class Notes(ThreadMode):
         for made in _tensors(result):
             if not is_view:
                 self.eps = max(self.eps, _rounding(func, made.dtype, made.device))
+                self.signed_zeros = self.signed_zeros and defines_signs_of_zeros(func, made.device)
         if getattr(func, "overloadpacket", None) in _EMPTY:
             self.is_uninitialised = True
             if self.fill is not None and func.overloadpacket is not aten.resize_:

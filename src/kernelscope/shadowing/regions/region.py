@@ -1,8 +1,8 @@
-"""One compiled region, and one way in which it differs from the uncompiled function."""
+"""One compiled region, which of its executions are compared, and one way in which it may differ."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,11 +11,15 @@ from torch.fx import GraphModule
 
 from kernelscope.events import Frame
 from kernelscope.shadowing.checks.verdict_record import Verdict
+from kernelscope.shadowing.program_state import without_function_modes
 from kernelscope.shadowing.reference.node_kinds import can_be_left_out, effect_of, why_not_again
 
 from .copies import Snapshot
-from .eager_run import Eager
+from .eager_run import Eager, alone, random_states
+from .gradients import edges_of
 
+_FIRST = 4  # executions
+_KINDS = 8  # of sizes and other numbers that are compared for themselves
 _COMMUNICATES = ("_c10d_functional", "c10d", "_dtensor", "symm_mem")
 
 
@@ -34,6 +38,27 @@ class Region:
     origin: tuple[Frame, ...] = ()
     inputs: Snapshot | None = None  # of its first execution
     eager: Eager | None = None  # the traced graph on these inputs
+    execution: int = 1  # that is compared
+    own: tuple[str, ...] = ()  # tensors that are attributes of the graph; their values come after the inputs
+
+    def run(self, values: Sequence[Any], interpreter: Callable[[GraphModule], Any] | None = None) -> Any:
+        """The traced graph on these values; with an interpreter, node by node."""
+        graph = self.module if interpreter is None else _NodeByNode(self.module, interpreter)
+        if not self.own:
+            return graph(*values)
+        prefix, count = "" if interpreter is None else "graph.", len(values) - len(self.own)
+        own = dict(zip((prefix + name for name in self.own), values[count:], strict=True))
+        return torch.func.functional_call(graph, own, tuple(values[:count]))
+
+
+class _NodeByNode(torch.nn.Module):
+    def __init__(self, graph: GraphModule, interpreter: Callable[[GraphModule], Any]) -> None:
+        super().__init__()
+        self.graph = graph
+        self._interpreter = interpreter
+
+    def forward(self, *values: Any) -> Any:
+        return self._interpreter(self.graph).run(*values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +69,7 @@ class Difference:
     reason: str
     verdict: Verdict | None = None  # where values differ
     index: int = 0  # of the result or input
-    kind: str = "result"  # result | input | gradient | layout | alias | raises
+    kind: str = "result"  # result | input | gradient | layout | alias | unshared | raises
 
 
 class KnownWrong(NamedTuple):
@@ -73,6 +98,66 @@ def refuse(region: Region, args: Sequence[Any]) -> None:
             raise Unjudged("it communicates with other processes")
 
 
+class Before(NamedTuple):
+    """What a region is about to be called with."""
+
+    eager: Eager
+    given: list[Any]  # inputs of the graph, then the tensors that are its attributes
+    edges: list[Any]  # by each of them: where its gradient goes
+
+
+def begun(region: Region, names: Sequence[str], args: Sequence[Any]) -> Before:
+    """An execution begins, whose inputs have these names: what it is compared with is copied."""
+    refuse(region, args)
+    with alone():
+        # An optimizer's parameters are not inputs of the graph but attributes of it.
+        tensors = dict(region.module.named_parameters()) | dict(region.module.named_buffers())
+        given = [*args, *tensors.values()]
+        region.inputs = Snapshot(given)
+        edges = edges_of(given) if torch.is_grad_enabled() else [None] * len(given)
+        states = random_states()
+    region.own = tuple(tensors)
+    region.names = [*names, *region.own]
+
+    def call(values: list[Any]) -> Any:
+        with without_function_modes():
+            return region.run(values)
+
+    region.eager = Eager(call, region.inputs, states, differentiates=torch.is_grad_enabled())
+    return Before(region.eager, given, edges)
+
+
 def ends_recomputation(error: Exception) -> bool:
     """Checkpointing ends a second forward pass in this way, as soon as it has what it needs."""
     return isinstance(error, torch.utils.checkpoint._StopRecomputationError)
+
+
+class Executions:
+    """Of one function, in one run of the program: the first four, the 8th, the 16th …, and any of a new size.
+
+    A value that was made a constant when the function was compiled is right in the first execution, and may
+    be wrong later: something that nothing guards has changed, or a size.
+    """
+
+    def __init__(self, *, every: bool) -> None:
+        self._every = every
+        self._run = -1  # of the program
+        self._sizes = set[tuple[Any, ...]]()
+        self.count = 0
+
+    @property
+    def is_first(self) -> bool:
+        return self.count == 1
+
+    def is_next_compared(self, run: int, args: Sequence[Any]) -> bool:
+        """Another execution begins, with these inputs of the graph: sizes that may vary are among them."""
+        if run != self._run:
+            self._run, self.count = run, 0
+            self._sizes.clear()
+        self.count += 1
+        sizes = tuple(value for value in args if not isinstance(value, torch.Tensor))
+        is_new = len(self._sizes) < _KINDS and sizes not in self._sizes
+        if is_new:
+            self._sizes.add(sizes)
+        is_power_of_two = self.count & (self.count - 1) == 0
+        return is_new or self._every or self.count <= _FIRST or is_power_of_two

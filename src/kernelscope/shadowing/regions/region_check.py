@@ -1,7 +1,7 @@
 """Compares each compiled region with the graph that Dynamo traced, and with the function itself.
 
-At the first execution of a region: before it, its inputs are copied; after it, the uncompiled code runs on
-the copies. The program's own execution is the compiled one, and it is left as it is.
+At the first execution of a region, and at some later ones: before it, its inputs are copied; after it, the
+uncompiled code runs on the copies. The program's own execution is the compiled one, and it is left as it is.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 
@@ -18,21 +18,26 @@ from kernelscope.events import Frame
 from kernelscope.probes.dynamo.compiled_regions import Compiled, TracedRegion
 from kernelscope.shadowing.counts import Counts
 from kernelscope.shadowing.draws.compiled_draws import Draws, noted_draws
-from kernelscope.shadowing.program_state import without_function_modes
 from kernelscope.shadowing.result import ShadowResult
 from kernelscope.shadowing.steps.traced_graphs import without_recomputing
 
-from .blame import blame
+from .blame import Suspect, blame
 from .comparison import References, compare_aliases, compare_layouts, compare_values
-from .copies import Snapshot
-from .eager_run import Differentiated, Eager, alone, parts_of, random_states
-from .function_run import UserFunction, frame_of, when_returned
-from .gradients import Backward, edges_of, watch_backward
+from .eager_run import Differentiated, Eager, alone, parts_of
+from .function_run import UserFunction, frame_of, uncompiled_backward, when_returned
+from .gradients import Backward, OwnGradients, watch_backward
 from .padding import may_be_padded, padded
-from .region import Difference, KnownWrong, Region, Unjudged, ends_recomputation, refuse
-from .region_culprit import VERDICT, culprit_of_region, failure_of_compiled_code, suspect_of_region
+from .region import Before, Difference, Executions, KnownWrong, Region, Unjudged, begun, ends_recomputation
+from .region_culprit import (
+    VERDICT,
+    culprit_of_region,
+    failure_of_compiled_code,
+    suspect_of_region,
+    with_sides_swapped,
+)
 
 DYNAMO = "Dynamo"
+_LATER = "a value or a size that was made constant when it was compiled may have changed."
 MERGED = "it shares memory with another input, one of them is written to, and only the whole has a gradient"
 UNMATCHED = "eager draws different random numbers, and it is not known which correspond"
 
@@ -71,16 +76,14 @@ class RegionCheck:
             text = "Backward passes that compiled autograd traced are checked kernel by kernel alone."
             self.result.note(text)
             return call
-        check = _Execution(traced, self)
-        compared_in = -1
+        check = _Execution(traced, self, executions := Executions(every=self._every))
 
         @functools.wraps(call)
         def run(*args: Any) -> Any:
-            nonlocal compared_in
-            if (compared_in == self._run and not self._every) or not self.is_open or self._is_inside:
-                return call(*args)
-            compared_in = self._run
-            return check.run(call, args)
+            is_free = self.is_open and not self._is_inside
+            if is_free and executions.is_next_compared(self._run, args):
+                return check.run(call, args)
+            return call(*args)
 
         return run
 
@@ -89,19 +92,19 @@ class RegionCheck:
         return getattr(self._here, "depth", 0) > 0
 
     @contextmanager
-    def own_work(self, region: Region) -> Iterator[None]:
-        """Never ends the program: where it fails, the region is not judged."""
+    def own_work(self, region: Region, *, counts: bool = True) -> Iterator[None]:
+        """Never ends the program: where it fails, the region is not judged, which `counts` once."""
         result = self.result
         self._here.depth = getattr(self._here, "depth", 0) + 1
         try:
             yield
         except Unjudged as why:
             result.leave_out(f"function {region.name}", "*", str(why))
-            result.counts.unjudged_regions += 1
+            result.counts.unjudged_regions += counts
         except Exception as error:
             result.fail(f"function {region.name}", error)
             result.leave_out(f"function {region.name}", "*", f"kernelscope failed: {type(error).__name__}")
-            result.counts.unjudged_regions += 1
+            result.counts.unjudged_regions += counts
         finally:
             self._here.depth -= 1
 
@@ -122,75 +125,50 @@ class RegionCheck:
             self.result.note(f"Because of it, {first.what} of {region.name} differs from eager.")
             return
         found = suspect_of_region(result.suspects_since(known.launch), region, first) if not step else None
-        result.add(found or culprit_of_region(region, differences, step or blame(region, first)))
-
-
-class _Before(NamedTuple):
-    """What a region is about to be called with."""
-
-    eager: Eager
-    given: list[Any]  # inputs of the graph, then the tensors that are its attributes
-    edges: list[Any]  # by each of them: where its gradient goes
+        suspect = Suspect(step) if step else blame(region, first)
+        if region.execution > 1 and region.compile_id not in {c.graph for c in result.culprits}:
+            result.note(f"{region.name} was right until execution {region.execution}: {_LATER}")
+        result.add(found or culprit_of_region(region, differences, suspect))
 
 
 class _Execution:
     """One execution of a region."""
 
-    def __init__(self, traced: TracedRegion, check: RegionCheck) -> None:
-        self._traced, self._check = traced, check
+    def __init__(self, traced: TracedRegion, check: RegionCheck, executions: Executions) -> None:
+        self._traced, self._check, self._executions = traced, check, executions
         where, graph = Frame(*traced.where), without_recomputing(traced.module)
         name = where.function or traced.code.co_name
         self._region = Region(name, traced.names, traced.compile_id, graph, (where,))
 
     def run(self, call: Compiled, args: Sequence[Any]) -> Any:
         region, check = self._region, self._check
-        known, before = check.known(), None
-        with check.own_work(region):
-            before = self._prepare(args)
+        known, before, region.execution = check.known(), None, self._executions.count
+        with self._own_work():
+            before = begun(region, self._traced.names, args)
         with noted_draws() as draws:
             try:
                 result = call(*args)
             except Exception as error:
                 if before is not None and not ends_recomputation(error):
-                    with check.own_work(region):
+                    with self._own_work():
                         self._compare_failure(before, error, known)
                 raise
         if before is not None:
-            with check.own_work(region):
+            with self._own_work():
                 self._compare(before, result, known, draws)
         return result
 
-    def _compare_failure(self, before: _Before, error: Exception, known: KnownWrong) -> None:
+    def _own_work(self) -> AbstractContextManager[None]:
+        return self._check.own_work(self._region, counts=self._executions.is_first)
+
+    def _compare_failure(self, before: Before, error: Exception, known: KnownWrong) -> None:
         """The compiled code raised: does the traced graph, too?"""
         found = failure_of_compiled_code(error, References(before.eager).run)
-        self._check.counts.regions += 1
-        self._check.counts.traced_regions += 1
+        self._check.counts.regions += self._executions.is_first
+        self._check.counts.traced_regions += self._executions.is_first
         self._check.add(self._region, found, known)
 
-    def _prepare(self, args: Sequence[Any]) -> _Before:
-        region = self._region
-        refuse(region, args)
-        with alone():
-            # An optimizer's parameters are not inputs of the graph but attributes of it.
-            tensors = dict(region.module.named_parameters()) | dict(region.module.named_buffers())
-            given = [*args, *tensors.values()]
-            region.inputs = Snapshot(given)
-            edges = edges_of(given) if torch.is_grad_enabled() else [None] * len(given)
-            states = random_states()
-        names, count = list(tensors), len(args)
-        region.names = [*self._traced.names, *names]
-
-        def call(values: list[Any]) -> Any:
-            with without_function_modes():
-                if not names:
-                    return region.module(*values)
-                own = dict(zip(names, values[count:], strict=True))
-                return torch.func.functional_call(region.module, own, tuple(values[:count]))
-
-        region.eager = Eager(call, region.inputs, states, differentiates=torch.is_grad_enabled())
-        return _Before(region.eager, given, edges)
-
-    def _compare(self, before: _Before, result: Any, known: KnownWrong, draws: Draws) -> None:
+    def _compare(self, before: Before, result: Any, known: KnownWrong, draws: Draws) -> None:
         region, check, args = self._region, self._check, before.given
         made = list(result) if isinstance(result, tuple | list) else [result]
         references = References(before.eager)
@@ -225,18 +203,19 @@ class _Execution:
         check.add(region, [*found, *more], known)
         if found or more or same.wrong_draws:
             return
+        own = OwnGradients(made, args, before.edges)
         if eager.differentiates:
-            self._watch_gradients(_Before(eager, args, before.edges), made, known)
-        self._compare_function(eager, args, is_counted=is_counted)
+            self._watch_gradients(Before(eager, args, before.edges), made, known, own)
+        self._compare_function(references, args, own, is_counted=is_counted)
 
     def _count(self, references: References, arbitrary: int) -> bool:
         """A function with results that cannot be compared is not judged, unless they have no value at all."""
         if is_unmatched := bool(arbitrary) and references.is_unmatched:
-            self._check.counts.unjudged_regions += 1
+            self._check.counts.unjudged_regions += self._executions.is_first
             self._leave_out(f"{arbitrary} results")
         else:
-            self._check.counts.regions += 1
-        return not is_unmatched
+            self._check.counts.regions += self._executions.is_first
+        return not is_unmatched and self._executions.is_first
 
     def _leave_out(self, what: str, why: str = UNMATCHED) -> None:
         self._check.result.leave_out(f"function {self._region.name}", what, why)
@@ -244,9 +223,11 @@ class _Execution:
     def _note(self, text: str) -> None:
         self._check.result.note(f"Function {self._region.name}: {text}")
 
-    def _compare_function(self, eager: Eager, args: Sequence[Any], *, is_counted: bool) -> None:
+    def _compare_function(
+        self, compared: References, args: Sequence[Any], own: OwnGradients, *, is_counted: bool
+    ) -> None:
         """What the frame returns, with what the function returns that Dynamo compiled it from."""
-        traced, region, check = self._traced, self._region, self._check
+        traced, region, check, eager = self._traced, self._region, self._check, compared.eager
         frame = frame_of(traced.code)
         reason = "; ".join(traced.unrepeatable) or ("" if frame is not None else "its frame was not found")
         if not reason and frame is not None:
@@ -264,8 +245,11 @@ class _Execution:
         if not reason and frame is not None:
 
             def returned(value: Any) -> None:
-                with check.own_work(region), alone():
-                    self._compare_returned(references, value, args, function)
+                with self._own_work(), alone():
+                    is_right = self._compare_returned(references, value, args, function)
+                    if is_right and eager.differentiates and not function.writes:
+                        same = compared.same
+                        own.keep(parts_of(value), references.same.results, same.results, same.leaves)
 
             if not when_returned(frame, torch.compiler.disable(returned)):  # type: ignore[no-untyped-call]
                 reason = "a profiler is at work"
@@ -276,14 +260,14 @@ class _Execution:
 
     def _compare_returned(
         self, references: References, value: Any, args: Sequence[Any], function: UserFunction
-    ) -> None:
+    ) -> bool:
         region, made, same = self._region, parts_of(value), references.same
         if len(made) != len(same.results):
             if value is None:
                 raise Unjudged("it ended with an exception")
             words = f"it returns {len(made)} values, and in eager {len(same.results)}"
-            self._add_of_dynamo([Difference("the result", words)], function)
-            return
+            self._add_of_dynamo([Difference("the result", words)], function.asks)
+            return False
         whats = [f"result {i}" if len(made) > 1 else "the result" for i in range(len(made))]
         picks = [(lambda run, i=i: run.results[i]) for i in range(len(made))]
         found, _ = compare_values(made, references, picks, whats, "result")
@@ -295,11 +279,12 @@ class _Execution:
             found += compare_layouts(made, same.results, whats, pads=may_be_padded(args, made))
             everything, eagers = [*made, *args], [*same.results, *args]
             found += compare_aliases(everything, eagers, [*whats, *after], len(made))
-        self._add_of_dynamo(found, function)
+        self._add_of_dynamo(found, function.asks)
+        return not found
 
-    def _add_of_dynamo(self, found: Sequence[Difference], function: UserFunction) -> None:
-        if found and function.asks:
-            self._check.counts.traced_regions += 1
+    def _add_of_dynamo(self, found: Sequence[Difference], asks: bool) -> None:
+        if found and asks:
+            self._check.counts.traced_regions += self._executions.is_first
             self._check.result.note(
                 f"Function {self._region.name} checks whether it is being compiled, and then computes "
                 "something different: it was compared with the graph that Dynamo traced, not with its code."
@@ -307,11 +292,13 @@ class _Execution:
         else:
             self._check.add(self._region, found, self._check.known(), DYNAMO)
 
-    def _watch_gradients(self, before: _Before, made: Sequence[Any], known: KnownWrong) -> None:
+    def _watch_gradients(
+        self, before: Before, made: Sequence[Any], known: KnownWrong, own: OwnGradients
+    ) -> None:
         eager, given, edges = before
         outputs = [*made, *given]
         check, region, at_begin = self._check, self._region, [known]
-        region.eager = None
+        region.eager, counts = None, self._executions.is_first
 
         def begin() -> None:
             # The steps that led to the backward graph were compared when the forward graph first ran.
@@ -319,17 +306,19 @@ class _Execution:
 
         def end(backward: Backward) -> None:
             if check.is_open:
-                with check.own_work(region), alone(), torch.enable_grad():
+                with check.own_work(region, counts=counts), alone(), torch.enable_grad():
                     region.eager = eager
-                    self._compare_gradients(eager, backward, at_begin[0])
+                    self._compare_gradients(eager, backward, at_begin[0], own)
 
         is_watched = watch_backward(outputs, edges, begin, torch.compiler.disable(end))  # type: ignore[no-untyped-call]
         if not is_watched and any(isinstance(v, torch.Tensor) and v.grad_fn is not None for v in made):
             text = f"Gradients of {region.name} were not compared: its backward is not one compiled node."
             check.result.note(text)
 
-    def _compare_gradients(self, eager: Eager, backward: Backward, known: KnownWrong) -> None:
-        """Those of the traced graph, for the gradients that really came in."""
+    def _compare_gradients(
+        self, eager: Eager, backward: Backward, known: KnownWrong, own: OwnGradients
+    ) -> None:
+        """Those of the traced graph and of the function, for the gradients that really came in."""
         region = self._region
         references = References(Differentiated(eager, backward.tangents))
         wanted = [i for i, is_known in enumerate(backward.is_known) if is_known]
@@ -344,3 +333,16 @@ class _Execution:
         if arbitrary and references.is_unmatched:
             self._leave_out(f"{arbitrary} gradients")
         self._check.add(region, found, known)
+        if found or references.is_unmatched:
+            return
+        try:
+            gradients, asks = uncompiled_backward(lambda: own.take(backward.tangents))
+        except Exception as error:
+            first = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+            self._note(f"its own backward was not compared, because uncompiled it fails: {first}")
+            gradients, asks = None, False
+        if gradients is not None:
+            pairs = zip(zeros, (gradients[i] for i in wanted), strict=True)
+            theirs = [torch.zeros_like(z) if gradient is None else gradient for z, gradient in pairs]
+            found, _ = compare_values(theirs, references, picks, [whats[i] for i in wanted], "gradient")
+            self._add_of_dynamo([*map(with_sides_swapped, found)], asks)

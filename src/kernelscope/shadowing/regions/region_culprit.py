@@ -11,6 +11,7 @@ import torch
 
 from kernelscope.shadowing.culprit import Culprit
 
+from .blame import Suspect
 from .eager_run import alone
 from .region import Difference, Region, Unjudged
 
@@ -44,8 +45,8 @@ def failure_of_compiled_code(error: Exception, run_eager: Callable[[], Any]) -> 
     return [Difference(f"it raises {name}", reason, kind="raises")]
 
 
-def culprit_of_region(region: Region, differences: Sequence[Difference], step: str) -> Culprit:
-    first = differences[0]
+def culprit_of_region(region: Region, differences: Sequence[Difference], suspect: Suspect) -> Culprit:
+    first, step = differences[0], suspect.step
     reason = f"{first.what} differs from the uncompiled function: {first.reason}"
     reason = first.reason if first.kind == "raises" else reason
     if more := [each.what for each in differences[1:]]:
@@ -63,5 +64,15 @@ def culprit_of_region(region: Region, differences: Sequence[Difference], step: s
         graph=region.compile_id,
         where=first.verdict.where if first.verdict is not None else None,
         numbers=numbers,
-        origin=region.origin,
+        origin=suspect.line or region.origin,
     )
+
+
+def with_sides_swapped(found: Difference) -> Difference:
+    """It was found with what is wrong in the place of eager."""
+    if found.verdict is None:
+        return found
+    numbers = dict(found.verdict.numbers)
+    if "compiled" in numbers and "eager" in numbers:
+        numbers = {"compiled": numbers["eager"], "eager": numbers["compiled"]}
+    return replace(found, verdict=replace(found.verdict, numbers=numbers))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from kernelscope.shadowing.checks.judge import judge
-from kernelscope.shadowing.checks.verdict_record import Unwritten, Verdict
+from kernelscope.shadowing.checks.verdict_record import WRONG_SIGN, Unwritten, Verdict
 
 _RUNS = 8
 _MORE = 4.0  # times as many elements, and times as far
@@ -29,10 +29,12 @@ def judge_whole(
     jittered: Callable[[], torch.Tensor],
     eps: float,
     unwritten: Unwritten = lambda: None,
+    *,
+    signed_zeros: bool = False,
 ) -> Verdict:
     """What a whole graph computes: as `judge`, and what is wrong is looked at again."""
-    verdict = judge(made, eager, wide, jittered, eps, unwritten=unwritten)
-    if not verdict.is_wrong:
+    verdict = judge(made, eager, wide, jittered, eps, signed_zeros=signed_zeros, unwritten=unwritten)
+    if not verdict.is_wrong or verdict.reason == WRONG_SIGN:
         return verdict
     runs = [jittered() for _ in range(_RUNS)]
     return Verdict(False) if is_explained(made, wide(), runs.__getitem__, eager) else verdict

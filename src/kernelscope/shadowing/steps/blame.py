@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map
 
+from kernelscope.events import Frame
 from kernelscope.probes.compiler_steps.decompositions import decomposition_of, functional_of
 from kernelscope.probes.thread_mode import ThreadMode
 from kernelscope.shadowing.checks.judge import judge
@@ -19,6 +21,8 @@ from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.small_errors.rounding import eps_of, rounding_of, widen
 from kernelscope.shadowing.regions.operator_modes import Wide
+
+from .lines import Located, frames_of, frames_of_operator
 
 if TYPE_CHECKING:
     from .first_aten import FirstAten
@@ -31,6 +35,7 @@ class Blame:
     step: str
     by: str = ""
     pattern: str = ""  # of a pass; of an operator, the arguments that are not tensors
+    origin: tuple[Frame, ...] = ()  # the user's line
 
     @property
     def words(self) -> str:
@@ -47,12 +52,15 @@ class Blame:
 def blame_first_aten(start: FirstAten) -> Blame:
     operators = EachOperator()
     try:
-        start.run_all(operators)
+        start.run_all(operators, lambda graph: Located(graph, operators.tell))
     except CannotEvaluate:
         return Blame("tracing")
     if operators.wrong:
-        return Blame("decomposition", *operators.wrong)
-    return Blame("functionalization" if start.differs_functionalized() else "tracing")
+        line = operators.line or frames_of_operator(start.aten, operators.wrong[0])
+        return Blame("decomposition", *operators.wrong, line)
+    if start.differs_functionalized():
+        return Blame("functionalization", origin=frames_of(start.first_written_otherwise()))
+    return Blame("tracing")
 
 
 class EachOperator(ThreadMode):
@@ -63,6 +71,12 @@ class EachOperator(ThreadMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.wrong: tuple[str, str] | None = None  # the operator, and its arguments that are not tensors
+        self.line: tuple[Frame, ...] = ()  # from which the wrong one comes, where a node was told
+        self._node: Node | None = None
+
+    def tell(self, node: Node | None) -> None:
+        """Which node is running."""
+        self._node = node
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -80,6 +94,7 @@ class EachOperator(ThreadMode):
             is_wrong = False
         if is_wrong:
             self.wrong = str(plain), arguments_in_words(plain, args, kwargs)
+            self.line = frames_of(self._node)
         return result
 
 

@@ -64,4 +64,5 @@ def culprit_of_step(blame: Blame, difference: Difference, graph: str) -> Culprit
         graph=graph,
         where=found.where,
         numbers=found.numbers,
+        origin=blame.origin,
     )

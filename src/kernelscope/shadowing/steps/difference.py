@@ -110,7 +110,9 @@ def _verdict(side: Side, name: str, made: Made | None) -> Verdict | str:
 
     def judged(each: torch.Tensor) -> Verdict:
         moved, left = lambda: defined(side.jittered(name)), lambda: side.unwritten(name)
-        return judge_whole(defined(each), eager, wide, moved, side.eps, unwritten=left)
+        return judge_whole(
+            defined(each), eager, wide, moved, side.eps, unwritten=left, signed_zeros=side.signed_zeros(name)
+        )
 
     verdict = judged(value)
     if not verdict.is_wrong or made.again is None:

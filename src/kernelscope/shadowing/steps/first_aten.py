@@ -7,16 +7,16 @@ takes the place of the reference. What is wrong is looked at a second time the o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from kernelscope.probes.compiler_steps.fx_stages import Traced
 from kernelscope.shadowing.checks.judge import judge
 from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
-from kernelscope.shadowing.reference.small_errors.rounding import eps_of
 from kernelscope.shadowing.regions.copies import Snapshot
 from kernelscope.shadowing.regions.operator_modes import Wide
 
@@ -31,9 +31,10 @@ from .correspondence import (
 )
 from .difference import Compared, Made, compare
 from .draws import draws
+from .functionalized import differ, first_difference
 from .side import Side
 from .tape import Tape, drawing_as_compiled
-from .traced_graphs import TracedRun, run_traced, snapshot_of, without_recomputing
+from .traced_graphs import TracedRun, WithoutEffects, run_traced, snapshot_of, without_recomputing
 
 
 class FirstAten:
@@ -48,45 +49,54 @@ class FirstAten:
         sizes: Mapping[str, Any],
     ) -> None:
         self.graph = without_recomputing(graph)
-        self.traced, self._aten, self._inputs = traced, aten, inputs
+        self.traced, self.aten, self._inputs = traced, aten, inputs
         self.snapshot: Snapshot = snapshot_of(traced_inputs(aten, traced, inputs, sizes), traced)
         self._described = described_inputs(aten)
         self.made: dict[str, Made] = {}  # what eager gives, by output of the ATen graph
 
     def compare(self, side_of: Callable[[Mapping[str, Any]], Side]) -> Compared:
         """`side_of` makes a side of the ATen graph, of the random numbers that it draws."""
-        tape = Tape() if draws(self._aten) else None
+        tape = Tape() if draws(self.aten) else None
         mode = drawing_as_compiled(tape) if tape is not None else None
         run = run_traced(self.graph, self.snapshot, self.traced, mode=mode)
         made, left_out = self._made(run, drawing_as_compiled(tape) if tape is not None else None)
         self.made = made
-        side = side_of(tape.for_graph(self._aten) if tape is not None else {})
+        side = side_of(tape.for_graph(self.aten) if tape is not None else {})
         found = compare(side, made, left_out)
         if (difference := found.difference) is not None:
-            numbers = difference.verdict.numbers
-            swapped = {"compiled": numbers.get("eager"), "eager": numbers.get("compiled")}
-            numbers |= {name: value for name, value in swapped.items() if value is not None}
             second = (
                 self._second(side, difference.output, made.get(difference.output)) if tape is None else None
             )
-            if second is not None and not second.is_wrong:
-                found.difference = None
+            if second is None:
+                _swap(difference.verdict.numbers)
+            else:
+                found.difference = replace(difference, verdict=second) if second.is_wrong else None
         return found
 
-    def run_all(self, mode: Any) -> None:
+    def run_all(self, mode: Any, runner: Callable[[GraphModule], torch.fx.Interpreter]) -> None:
         """Forward and backward, under this mode."""
-        self._made(run_traced(self.graph, self.snapshot, self.traced, mode=mode), mode)
+        self._made(run_traced(self.graph, self.snapshot, self.traced, mode=mode, runner=runner), mode)
 
     def differs_functionalized(self) -> bool:
         """Whether the traced graph computes something else once its writes are functional, in eager."""
-        plain = Traced(self.traced.inputs, False, self.traced.autocast)
         try:
-            one = run_traced(self.graph, self.snapshot, plain)
-            other = run_traced(self.graph, self.snapshot, plain, around=torch.func.functionalize)
+            one, other = (
+                self._functionalized(WithoutEffects, False),
+                self._functionalized(WithoutEffects, True),
+            )
         except CannotEvaluate:
             return False
         pairs = zip([*one.results, *one.inputs], [*other.results, *other.inputs], strict=True)
-        return any(_differ(a, b) for a, b in pairs)
+        return any(differ(a, b) for a, b in pairs)
+
+    def first_written_otherwise(self) -> Node | None:
+        """The node of the traced graph after which it does."""
+        return first_difference(self.graph, lambda kept, is_on: self._functionalized(kept, is_on).results)
+
+    def _functionalized(self, runner: Callable[[GraphModule], Any], is_on: bool) -> TracedRun:
+        plain = Traced(self.traced.inputs, False, self.traced.autocast)
+        around = torch.func.functionalize if is_on else None
+        return run_traced(self.graph, self.snapshot, plain, around=around, runner=runner)
 
     def _second(self, side: Side, name: str, made: Made | None) -> Verdict | None:
         """What the ATen graph computes, judged by the traced graph in eager and float64; None: cannot."""
@@ -121,7 +131,7 @@ class FirstAten:
         made: dict[str, Made] = {}
         left_out: dict[str, str] = {}
         gradients: list[torch.Tensor | None] | str | None = None
-        for i, description in enumerate(described_outputs(self._aten)):
+        for i, description in enumerate(described_outputs(self.aten)):
             name, kind = f"output {i}", kind_of(description)
             if kind == "GradAOTOutput":
                 gradients = self._gradients(run, mode) if gradients is None else gradients
@@ -142,7 +152,7 @@ class FirstAten:
                     left_out[name] = f"the traced graph does not return it ({kind})"
                 else:
                     made[name] = _made(value)
-        returned = [d.mutated_input for d in described_outputs(self._aten) if kind_of(d) in _MUTATIONS]
+        returned = [d.mutated_input for d in described_outputs(self.aten) if kind_of(d) in _MUTATIONS]
         for node_name, description in self._described.items():
             after = self._after(run, description)
             if description in returned or kind_of(description) == "TangentAOTInput":
@@ -206,13 +216,11 @@ _UNKNOWN = object()
 _MUTATIONS = ("InputMutationAOTOutput",)
 
 
-def _differ(one: Any, other: Any) -> bool:
-    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
-        return type(one) is not type(other)
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return True
-    eps = eps_of(one.dtype) or eps_of(torch.float32)
-    return judge(other, one, one.double, one.double, eps).is_wrong
+def _swap(numbers: dict[str, Any]) -> None:
+    """The ATen graph was the reference, which is wrong; and so is its float64."""
+    numbers.pop("float64", None)
+    swapped = {"compiled": numbers.get("eager"), "eager": numbers.get("compiled")}
+    numbers |= {name: value for name, value in swapped.items() if value is not None}
 
 
 def _made(value: Any) -> Made:

@@ -22,7 +22,7 @@ from kernelscope.shadowing.reference.node_kinds import (
     whole_of,
     writes,
 )
-from kernelscope.shadowing.reference.small_errors.rounding import coarsest_eps
+from kernelscope.shadowing.reference.small_errors.rounding import coarsest_eps, keeps_signs_of_zeros
 
 from .draws import Seeded, draws_unknown
 
@@ -85,6 +85,10 @@ class Side:
     @property
     def eps(self) -> float:
         return coarsest_eps(self.order([n for n in self.tensors if n not in self.left_out]), [])
+
+    def signed_zeros(self, name: str) -> bool:
+        """Whether the sign of its zeros is defined."""
+        return all(map(keeps_signs_of_zeros, self.order([name])))
 
     def eager(self, name: str) -> Any:
         return self._value("eager", self._reference.same, name)

@@ -24,6 +24,7 @@ from .difference import Compared, Difference, compare, made_by
 from .draws import pair
 from .first_aten import FirstAten
 from .inputs import complete, placeholders, sizes_of
+from .lines import frames_of_change, frames_of_output
 from .partition import compare_partition
 from .side import Side
 from .traced_graphs import compare_traced
@@ -161,7 +162,9 @@ class StepsCheck:
         self, stage: Stage, alive: Mapping[str, Any], sizes: Mapping[str, Any]
     ) -> tuple[Compared, Blame]:
         found = compare_partition(stage, complete(stage.before, alive, sizes), sizes)
-        return found, Blame("partition", stage.by)
+        wrong = found.difference
+        line = frames_of_output(stage.before, wrong.output) if wrong is not None else ()
+        return found, Blame("partition", stage.by, origin=line)
 
     def _passes(
         self,
@@ -207,7 +210,12 @@ class StepsCheck:
         if found.difference is None:
             return Blame(stage.name)
         wrong = first_wrong(stage, lambda graph: against(graph).difference is not None)
-        return Blame(stage.name) if wrong is None else Blame(stage.name, wrong.by, wrong.pattern)
+        if wrong is None:
+            return Blame(stage.name)
+        at = next(i for i, each in enumerate(stage.passes) if each is wrong)
+        before = stage.passes[at - 1].graph if at else stage.before
+        line = frames_of_change(before, wrong.graph, found.difference.output)
+        return Blame(stage.name, wrong.by, wrong.pattern, line)
 
 
 def _unknown_inputs() -> tuple[Compared, Blame]:

@@ -211,6 +211,7 @@ def compare_traced(old: GraphModule, new: GraphModule, inputs: Snapshot, traced:
                 lambda i=index: wide(i, generator),  # type: ignore[misc]
                 eps or eps_of(torch.float32),
                 unwritten=lambda i=index, value=one: unwritten(value, lambda: again(i)),  # type: ignore[misc]
+                signed_zeros=notes.signed_zeros,
             )
         except CannotEvaluate as error:
             found.left_out[name] = str(error)

@@ -26,11 +26,27 @@ _CALLS = {"bisect": "kernelscope.bisect(fn, x)", "reduce": "kernelscope.reduce(p
 def headline(culprit: Culprit) -> str:
     """Which kernel, from which line, and how wrong it is."""
     kind = kind_of(culprit.verdict)
-    subject = f"kernel #{culprit.index}" if kind.subject == "kernel" else kind.subject
     at = f" at {_frame(culprit.origin[0])}" if culprit.origin else ""
-    what = how_wrong(culprit.numbers) or culprit.buffer or culprit.argument
-    name = f"{subject} {culprit.kernel_name} ({culprit.kind})"
-    return f"{culprit.verdict}: {name}{at} {kind.sentence}" + (f": {what}" if what else "")
+    is_function = kind.subject == "function"
+    because = f", because of {_with_article(culprit.step)}" if is_function and culprit.step else ""
+    what = how_wrong(culprit.numbers) or ("" if is_function else culprit.buffer) or culprit.argument
+    words = f"{culprit.verdict}: {_subject(culprit)}{at} {kind.sentence}{because}"
+    return words + (f": {what}" if what else "")
+
+
+def _subject(culprit: Culprit) -> str:
+    """What is wrong, in a few words: a kernel with its number, a pass, an operator's decomposition."""
+    name, kind = culprit.kernel_name, kind_of(culprit.verdict)
+    if kind.subject == "stage":
+        return culprit.step
+    if kind.subject == "function":
+        return f"function {culprit.buffer or name}"
+    subject = f"kernel #{culprit.index}" if kind.subject == "kernel" else kind.subject
+    return f"{subject} {name}" + (f" ({culprit.kind})" if culprit.kind != kind.subject else "")
+
+
+def _with_article(step: str) -> str:
+    return f"the {step}" if " of " in step else step
 
 
 def culprit_lines(culprit: Culprit, command: Sequence[str], *, verbose: bool) -> Iterator[str]:

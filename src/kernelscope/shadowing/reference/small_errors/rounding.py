@@ -101,13 +101,15 @@ def reduction_size(node: Node) -> float:
 
 
 def keeps_signs_of_zeros(node: Node) -> bool:
-    """The zeros of its result have a defined sign: of a sum or a maximum, how it is computed decides.
+    """The zeros of its result have a defined sign: of a sum or a maximum, how it is computed decides."""
+    return is_view(node) or defines_signs_of_zeros(node.target, _device_of(node))
 
-    Triton computes -x as 0 - x: there it is always that of +0.
-    """
-    if node.target is aten.neg.default and (device := _device_of(node)) is not None and device.type != "cpu":
+
+def defines_signs_of_zeros(operator: Any, device: torch.device | None) -> bool:
+    """Triton computes -x as 0 - x: there it is always that of +0."""
+    if operator is aten.neg.default and device is not None and device.type != "cpu":
         return False
-    return is_view(node) or node.target in _SIGNED
+    return operator in _SIGNED
 
 
 def _count(value: torch.Tensor) -> float:

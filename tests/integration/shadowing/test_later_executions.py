@@ -1,0 +1,224 @@
+"""Functions that are right at first, and backward passes of the program that Dynamo traced."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch.testing._internal.two_tensor import TwoTensor
+
+import kernelscope
+
+_NOW = {"scale": 1.0}
+
+
+@pytest.fixture(autouse=True)
+def _unchanged() -> Iterator[None]:
+    _NOW["scale"] = 1.0
+    return
+
+
+def _compiled(fn: Any, **options: Any) -> Any:
+    return torch.compile(fn, backend="aot_eager", **options)
+
+
+def _scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * _NOW["scale"]
+
+
+@torch._dynamo.assume_constant_result
+def _scale() -> float:
+    return _NOW["scale"]
+
+
+def _scaled_by_a_constant(x: torch.Tensor) -> torch.Tensor:
+    return x * _scale() + 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "options"),
+    [
+        (_scaled, {"guard_filter_fn": torch.compiler.skip_guard_on_globals_unsafe}),
+        (_scaled_by_a_constant, {}),
+    ],
+)
+def test_a_constant_that_has_changed_since(fn: Any, options: dict[str, Any]) -> None:
+    compiled = _compiled(fn, options=options) if options else _compiled(fn)
+    with kernelscope.shadow() as result:
+        compiled(torch.ones(5))
+        assert not result
+        _NOW["scale"] = 3.0
+        compiled(torch.ones(5))
+    found = result.culprit
+    assert found is not None
+    assert found.step == "Dynamo"
+    assert found.origin[0].function == fn.__name__
+    assert any("was right until execution 2" in note for note in result.notes)
+
+
+def test_a_constant_that_changes_after_many_executions() -> None:
+    compiled = _compiled(_scaled_by_a_constant)
+    with kernelscope.shadow() as result:
+        for step in range(16):
+            _NOW["scale"] = 1.0 if step < 10 else 2.0
+            compiled(torch.ones(5))
+    assert result
+    assert result.counts.regions == 1
+
+
+def test_a_function_that_stays_right_is_counted_once() -> None:
+    compiled = _compiled(lambda x: x.sin() * 2)
+    with kernelscope.shadow() as result:
+        for _ in range(9):
+            compiled(torch.ones(5))
+    assert (result.counts.regions, result.counts.unjudged_regions, bool(result)) == (1, 0, False)
+
+
+class _Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        return gradient * 2 * x * _NOW["scale"]
+
+
+class _SquareElsewhere(_Square):
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        return gradient * 2 * x * (3 if torch.compiler.is_compiling() else 1)
+
+
+def _squared(x: torch.Tensor) -> torch.Tensor:
+    return _Square.apply(x.sin()).sum()  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _shadowed_gradient(fn: Any, between: float = 1.0) -> tuple[Any, torch.Tensor]:
+    compiled, x = _compiled(fn), torch.arange(1.0, 6.0, requires_grad=True)
+    with kernelscope.shadow() as result:
+        y = compiled(x)
+        _NOW["scale"] = between
+        y.backward()
+    assert x.grad is not None
+    return result, x.grad
+
+
+def test_a_backward_that_reads_what_changed_after_the_forward() -> None:
+    result, gradient = _shadowed_gradient(_squared, between=3.0)
+    found = result.culprit
+    assert found is not None
+    assert found.step == "Dynamo"
+    assert found.argument == "the gradient of x"
+    assert found.phase == "backward"
+    assert found.origin[0].function == "_squared"
+    assert found.where is not None
+    at = found.where[0]
+    assert found.numbers["compiled"] == pytest.approx(gradient[at].item())
+    assert found.numbers["eager"] == pytest.approx(3 * gradient[at].item())
+
+
+def test_a_backward_of_the_program_that_is_right() -> None:
+    result, _ = _shadowed_gradient(_squared)
+    assert not result.culprits
+    assert not result.failures
+    assert not result.notes
+    assert result.counts.traced_regions == 0
+
+
+def test_a_backward_that_asks_whether_it_is_compiled() -> None:
+    result, _ = _shadowed_gradient(lambda x: _SquareElsewhere.apply(x).sum())  # type: ignore[no-untyped-call]
+    assert not result.culprits
+    assert result.counts.traced_regions == 1
+    assert any("checks whether it is being compiled" in note for note in result.notes)
+
+
+@contextmanager
+def _without_detach() -> Iterator[None]:
+    from torch._dynamo.variables.tensor import TensorVariable
+
+    def same(self: Any, tx: Any) -> Any:
+        return self
+
+    with mock.patch.object(TensorVariable, "method_detach", same, create=True):
+        yield
+
+
+def test_dynamo_loses_a_detach() -> None:
+    """The values are right, the traced graph is compiled as it is, and no gradient stops."""
+    with _without_detach():
+        result, _ = _shadowed_gradient(lambda x: (x * x.detach().sin()).sum())
+    assert result.culprit is not None
+    assert result.culprit.step == "Dynamo"
+
+
+def test_what_a_backward_is_compared_with_is_freed() -> None:
+    kept = []
+
+    class Kept(_Square):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            made = x * x
+            ctx.save_for_backward(x)
+            kept.append(weakref.ref(made)) if not torch.compiler.is_compiling() else None
+            return made
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return Kept.apply(x).sum()  # type: ignore[no-any-return,no-untyped-call]
+
+    _shadowed_gradient(fn)
+    assert all(reference() is None for reference in kept)
+
+
+class _Noisy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return gradient + torch.randn_like(gradient)
+
+
+@pytest.mark.parametrize("shadowed", [False, True])
+def test_a_backward_that_draws_draws_once(shadowed: bool) -> None:
+    torch.manual_seed(0)
+    torch.randn(3)
+    expected = torch.randn(3)
+    x = torch.ones(3, requires_grad=True)
+    torch.manual_seed(0)
+    compiled = _compiled(lambda x: _Noisy.apply(x * 3).sum())  # type: ignore[no-untyped-call]
+    with kernelscope.shadow() if shadowed else nullcontext():
+        compiled(x).backward()
+    assert torch.equal(torch.randn(3), expected)
+
+
+def _pair() -> TwoTensor:
+    return TwoTensor(torch.arange(4.0), torch.ones(4))  # type: ignore[no-untyped-call]
+
+
+def test_a_tensor_that_consists_of_tensors() -> None:
+    """It has no memory of its own: its address ended the program."""
+    with kernelscope.shadow() as result:
+        made = _compiled(lambda a, b: (a * 2 + b).relu())(_pair(), torch.ones(4))
+    assert isinstance(made, TwoTensor)
+    assert not result.failures
+    assert (result.counts.regions, result.status) == (1, 0)
+
+
+def test_one_of_the_tensors_of_which_a_result_consists_is_wrong() -> None:
+    compiled = _compiled(lambda x: x * _scale())
+    with kernelscope.shadow() as result:
+        compiled(_pair())
+        _NOW["scale"] = 2.0
+        compiled(_pair())
+    assert result.culprit is not None
+    assert result.culprit.argument == "a of the result"
