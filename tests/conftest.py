@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
+from operator import is_
 from types import FunctionType, MethodType, ModuleType
 
 import pytest
@@ -202,15 +203,41 @@ def threads_that_write() -> Iterator[threading.Thread]:
     return (thread for thread in threading.enumerate() if thread.name == "kernelscope writer")
 
 
+@dataclass(frozen=True)
+class LookedAt:
+    """A generated module as it was when it was last looked at, which takes long where there are hundreds."""
+
+    module: ModuleType
+    names: list[str]
+    values: list[object]  # kept, so that no other value can be where one of them was
+    ours: list[str]
+
+    def is_unchanged(self, module: ModuleType) -> bool:
+        now = vars(module)
+        return self.module is module and self.names == list(now) and all(map(is_, self.values, now.values()))
+
+
+looked_at: dict[int, LookedAt] = {}
+
+
 def our_wrapper_globals() -> Iterator[str]:
     """The globals of generated modules that are ours rather than Inductor's."""
     codecache = sys.modules.get("torch._inductor.codecache")
-    modules: list[ModuleType] = list(codecache.PyCodeCache.modules) if codecache else []
-    modules += [sys.modules[name] for name in list(sys.modules) if GENERATED in name]
-    for module in {id(module): module for module in modules}.values():
-        for name, value in list(vars(module).items()):
-            if name.startswith("_kernelscope") or made_by_us(value):
-                yield f"{module.__name__}.{name}"
+    found: list[ModuleType] = list(codecache.PyCodeCache.modules) if codecache else []
+    found += [sys.modules[name] for name in list(sys.modules) if GENERATED in name]
+    modules = {id(module): module for module in found}
+    for forgotten in looked_at.keys() - modules.keys():
+        del looked_at[forgotten]
+    for number, module in modules.items():
+        if number not in looked_at or not looked_at[number].is_unchanged(module):
+            looked_at[number] = look_at(module)
+        yield from looked_at[number].ours
+
+
+def look_at(module: ModuleType) -> LookedAt:
+    now = dict(vars(module))
+    ours = [name for name, value in now.items() if name.startswith("_kernelscope") or made_by_us(value)]
+    return LookedAt(module, list(now), list(now.values()), [f"{module.__name__}.{name}" for name in ours])
 
 
 def made_by_us(value: object) -> bool:
@@ -281,6 +308,12 @@ def leftovers() -> Callable[[], list[str]]:
     """What was left behind since the test began, for tests of closing and of this check itself."""
     before = installed()
     return lambda: left_behind(before, installed())
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Names what fails when it happens: a run that is stopped or hangs never comes to its summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED {report.nodeid} ({report.when})", file=sys.__stderr__, flush=True)
 
 
 def pytest_report_header() -> str:

@@ -48,23 +48,28 @@ class AfterImport:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if self._is_over:
             return None
-        if self._moves and type(sys.meta_path[0]) is not AfterImport:
+        if self._moves and sys.meta_path and type(sys.meta_path[0]) is not AfterImport:
             self._moves -= 1  # not for ever: the other one may insist on being first, too
             sys.meta_path.insert(0, self)  # a finder in front could find the module first
-        if name != self._name or getattr(self._here, "is_asking", False):
+        if getattr(self._here, "is_asking", False) or not (name == self._name or self._is_loaded_unseen()):
             return None
-        spec = self._ask_the_others(path, target)
+        spec = self._ask_the_others(name, path, target)
         loader: Any = spec.loader if spec is not None else None
         if spec is not None and type(loader) is not WatchedLoader and hasattr(loader, "exec_module"):
             spec.loader = WatchedLoader(loader, self._loaded)  # type: ignore[assignment]
         return spec
 
-    def _ask_the_others(self, path: Any, target: Any) -> ModuleSpec | None:
+    def _is_loaded_unseen(self) -> bool:
+        """A finder in front of this one has found the module: it acts when the next one has been loaded."""
+        spec = getattr(sys.modules.get(self._name), "__spec__", None)  # None: a stand-in of the program
+        return isinstance(spec, ModuleSpec) and not getattr(spec, "_initializing", False)
+
+    def _ask_the_others(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
         self._here.is_asking = True  # one of them may ask all others, too
         try:
             for finder in list(sys.meta_path):
                 find = getattr(finder, "find_spec", None)
-                spec = find(self._name, path, target) if find is not None and finder is not self else None
+                spec = find(name, path, target) if find is not None and finder is not self else None
                 if spec is not None:
                     return spec  # type: ignore[no-any-return]
             return None

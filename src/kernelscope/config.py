@@ -93,9 +93,17 @@ def has_gil() -> bool:
 
 def strict_from_environment(environ: Mapping[str, str] = os.environ) -> bool:
     """KERNELSCOPE_STRICT=0 turns a hook target that is not found into a warning, and that probe off."""
-    given = environ.get("KERNELSCOPE_STRICT", "1")
+    given = environ.get("KERNELSCOPE_STRICT") or "1"
     if given not in ("0", "1"):
         raise ValueError(f"KERNELSCOPE_STRICT={given!r}: use 0 or 1")
+    return given == "1"
+
+
+def stock_form_from_environment(environ: Mapping[str, str] = os.environ) -> bool:
+    """KERNELSCOPE_STOCK_FORM=1 gives DebugMode's listings the form of torch's own."""
+    given = environ.get("KERNELSCOPE_STOCK_FORM") or "0"
+    if given not in ("0", "1"):
+        raise ValueError(f"KERNELSCOPE_STOCK_FORM={given!r}: use 0 or 1")
     return given == "1"
 
 

@@ -252,6 +252,7 @@ class RunInfo:
     devices: tuple[str, ...]
     versions: dict[str, str] = field(hash=False)
     settings: dict[str, object] = field(hash=False)
+    main_thread: int = 0  # as calls name threads; 0 in a run of an older version
 
 
 @dataclass(frozen=True, slots=True)

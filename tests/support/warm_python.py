@@ -60,8 +60,11 @@ import torch
 import torch._dynamo, torch._inductor.async_compile, torch._inductor.codecache, torch._inductor.compile_fx
 from torch._inductor import codecache, cpu_vec_isa
 from torch._inductor.fx_passes import joint_graph
+from torch._inductor.runtime import triton_compat
 # What the first compilation finds out about this machine, and the patterns that it loads.
-codecache.torch_key(), codecache.triton_key(), cpu_vec_isa.valid_vec_isa_list()
+codecache.torch_key(), cpu_vec_isa.valid_vec_isa_list()
+if triton_compat.HAS_TRITON:
+    triton_compat.triton_key()
 joint_graph.lazy_init(torch.device("cpu"))
 gc.freeze()  # so that a fork's garbage collector does not copy all of it
 request = None

@@ -33,8 +33,8 @@ class KernelCall(CallFacts):
 
     def line(self, attributes: Sequence[str] = (), *, show_inputs: bool = False) -> str:
         """The line of seed 000: name, arguments, output hashes."""
-        shown = ("hash", "input_hash") if show_inputs else ("hash",)
-        found = self.log
+        found = self.log or {}
+        shown = {"hash", "input_hash"} if show_inputs or self._notes.is_stock_form else {"hash"}
         own = {k: v for k, v in found.items() if k not in _HASHES}
         log = {k: v for k, v in found.items() if k in shown} | own
         return self._call_text(attributes) + (f"  # {log}" if log else "")

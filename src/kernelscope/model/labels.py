@@ -41,6 +41,10 @@ def map_tree(change: Callable[[Any], Any], value: Any) -> Any:
         return [map_tree(change, v) for v in value]
     if type(value) is tuple:
         return tuple(map_tree(change, v) for v in value)
+    if isinstance(value, tuple) and hasattr(value, "n_fields"):  # torch.return_types.max
+        return type(value)([map_tree(change, v) for v in value])
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_tree(change, v) for v in value))
     if type(value) is dict:
         return {k: map_tree(change, v) for k, v in value.items()}
     return change(value)
@@ -69,4 +73,8 @@ def settings_text(kwargs: dict[str, Any], attributes: Sequence[str] | None = Non
 def output_text(output: Any, attributes: Sequence[str] | None = None) -> str:
     """ "  ->  t: f32[8, 4]", or nothing when there was no output."""
     empty = output is None or (isinstance(output, list | tuple) and all(o is None for o in output))
-    return "" if empty else f"  ->  {tree_text(output, attributes)}"
+    if empty:
+        return ""
+    shown = list(output) if type(output).__name__ == "Size" else output
+    text = map_tree(lambda v: v.text(attributes) if isinstance(v, TensorLabel) else str(v), shown)
+    return f"  ->  {tuple(text) if shown is not output else text}"

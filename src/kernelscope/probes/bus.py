@@ -60,6 +60,7 @@ class Bus(FanOut):
             return func(*args, **kwargs)
         here.launch = launch
         here.muted += point.is_leaf
+        here.leaves += point.is_leaf
         try:
             launch.result = launch.func(*args, **kwargs)  # a listener may have replaced it
         except BaseException as error:
@@ -67,6 +68,7 @@ class Bus(FanOut):
             raise
         finally:
             here.muted -= point.is_leaf
+            here.leaves -= point.is_leaf
             here.launch = launch.outer
             try:
                 if point.is_over is not None and launch.error is None:

@@ -46,7 +46,8 @@ class CallbackOf:
 class _ThreadState(threading.local):
     def __init__(self) -> None:
         """In each thread: all are there, so that `__dict__` has them too."""
-        self.muted = 0  # the recorder's own work, autotuning, compilation
+        self.muted = 0  # the recorder's own work, autotuning, compilation, what is part of a launch
+        self.leaves = 0  # how many of these are launches
         self.graph_call = -1
         self.execution: Any = None  # the graph call, where its fingerprints are planned
         self.plan: GraphPlan | None = None  # that made it
@@ -255,11 +256,12 @@ class FanOut:
 
     def _tell(self, doing: str, tell: Callable[[Listener], None]) -> None:
         """Each recording; what one of them raises is its own finding, and never reaches the program."""
-        for listener in self.listeners:
-            try:
-                tell(listener)
-            except Exception:
-                report(listener, own_fault(doing))
+        with self.mute():
+            for listener in self.listeners:
+                try:
+                    tell(listener)
+                except Exception:
+                    report(listener, own_fault(doing))
 
     def pass_by(
         self, what: str, func: Any, args: Any, kwargs: Any, run: Callable[..., Any] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -14,6 +15,10 @@ _ABSENT = object()
 
 class MovedTarget(RuntimeError):
     """A hook target is not where this version of kernelscope expects it."""
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        super().__init__(f"{what} {advice}".rstrip())
+        self.what = what
 
 
 def resolve(path: str) -> tuple[Any, str]:
@@ -48,15 +53,21 @@ def moved(path: str) -> MovedTarget:
     versions = ", ".join(f"{name} {_version(name)}" for name in dict.fromkeys(("torch", package)))
     why = too_new("torch", _version("torch")) or f"Supported: {in_words('torch')}"
     return MovedTarget(
-        f"kernelscope hooks {path.replace(':', '.')}, which does not exist here ({versions}). "
-        f"{why}. Upgrade kernelscope, or set KERNELSCOPE_STRICT=0 to record "
-        "without the probe that needs it."
+        f"kernelscope hooks {path.replace(':', '.')}, which does not exist here ({versions}). {why}.",
+        "Upgrade kernelscope, or set KERNELSCOPE_STRICT=0 to record without the probe that needs it.",
     )
 
 
 def refuse_old_torch() -> None:
     if why := too_old("torch", _version("torch")):
         raise MovedTarget(f"{why}. Upgrade torch.")
+
+
+def newer_than_tested() -> list[str]:
+    """Sentences about a torch or a Python that nobody has tried with this version of kernelscope."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    found = (too_new("torch", _version("torch")), too_new("Python", python))
+    return [note for note in found if note]
 
 
 def _version(package: str) -> str:

@@ -80,7 +80,8 @@ class Probes:
                 probe.remove()
         return found
 
-    def acquire(self, *, operators: bool, strict: bool) -> None:
+    def acquire(self, *, operators: bool, strict: bool) -> list[str]:
+        """Returns which probes are off, and why."""
         check_gil()
         with self._lock:
             try:
@@ -90,13 +91,13 @@ class Probes:
                         self._install(probe, strict)
                 else:
                     self._warn_again(strict)
-                if operators:
-                    self._install_operators(strict)
+                missing = self._install_operators(strict) if operators else []
             except BaseException:
                 if self._users == 0:
                     self._remove_all()
                 raise
             self._users += 1
+            return [*self._moved, *missing]
 
     def release(self, *, operators: bool) -> None:
         with self._lock:
@@ -129,19 +130,22 @@ class Probes:
             probe.remove()  # what it had replaced before it failed
             if strict or not isinstance(error, MovedTarget):
                 raise
-            self._moved.append(f"{type(probe).__name__} is off: {error}")
+            self._moved.append(f"{type(probe).__name__} is off: {error.what}")
             warnings.warn(self._moved[-1], RuntimeWarning, stacklevel=_USERS_LINE)
         else:
             self._installed.append(probe)
 
-    def _install_operators(self, strict: bool) -> None:
+    def _install_operators(self, strict: bool) -> list[str]:
         try:
             self._operators.install()
         except MovedTarget as moved:
             if strict:
                 self._operators.remove()
                 raise
-            warnings.warn(f"EagerOperators is off: {moved}", RuntimeWarning, stacklevel=_USERS_LINE)
+            message = f"EagerOperators is off: {moved.what}"
+            warnings.warn(message, RuntimeWarning, stacklevel=_USERS_LINE)
+            return [message]
+        return []
 
     def _warn_again(self, strict: bool) -> None:
         """A recording that joins others lacks the probes that they lack."""

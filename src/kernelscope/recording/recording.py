@@ -19,6 +19,7 @@ from kernelscope.probes.dynamo.nothing_compiled import nothing_compiled, ran_in_
 from kernelscope.probes.eager.unseen_operators import WATCH
 from kernelscope.probes.listener import ignore
 from kernelscope.probes.own_work import own_fault, unseen
+from kernelscope.probes.patching import newer_than_tested
 from kernelscope.probes.probe_list import PROBES
 from kernelscope.probes.python_wrappers.unseen_graphs import FIRST_GRAPH, InChildren, begun_before
 from kernelscope.stages.records import Record
@@ -57,7 +58,7 @@ class Recording(LaunchRecorder):
         watch_forks()
         begun = None if PROBES.are_used else begun_before()
         try:
-            PROBES.acquire(operators=self.config.ops == "all", strict=self.config.strict)
+            off = PROBES.acquire(operators=self.config.ops == "all", strict=self.config.strict)
         except BaseException:
             self.sink.close()
             raise
@@ -74,6 +75,9 @@ class Recording(LaunchRecorder):
         self._tried, self._stances = len(PROBES.tried.frames), len(PROBES.tried.stances)
         self._stance_before = current_stance()
         self._were_compiled = compiled_frames()
+        for kind, notes in (("probe-off", off), ("untested-version", newer_than_tested())):
+            for note in notes:
+                self.finding(Finding(kind, note))
         if begun is not None:
             self.finding(begun)
         if self.fingerprinter is not None and self.fingerprinter.slow_because:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import threading
 import time
 import uuid
 from typing import Any
@@ -34,6 +35,7 @@ def run_info(config: Config) -> RunInfo:
         devices=tuple(str(cuda.get_device_properties(i).uuid) for i in devices),
         versions=_versions(),
         settings=config.changed(),
+        main_thread=threading.main_thread().ident or 0,
     )
 
 

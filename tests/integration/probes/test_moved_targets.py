@@ -17,6 +17,7 @@ from kernelscope.late_modules import LATE
 from kernelscope.probes.patching import MovedTarget, Patch, resolve
 from kernelscope.probes.probe_list import PROBES
 from kernelscope.recording import Recording
+from kernelscope.supported import in_words
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")
@@ -151,6 +152,8 @@ def test_not_strict(
     assert said.startswith(f"{probe} is off")
     assert target.replace(":", ".") in said
     assert f"torch {torch.__version__}" in said
+    assert "KERNELSCOPE_STRICT" not in said  # it is set already
+    assert [f.message for f in run.findings if f.kind == "probe-off"] == [said]
     assert warning.filename == __file__
     assert torch.equal(result, torch.ones(8).sin() + (0 if torch_needs_it else 1))
     assert [c.kind for c in run] == ([] if torch_needs_it else ["cpp"])
@@ -274,3 +277,15 @@ def test_patch_of_an_inherited_method_uncovers_it_again() -> None:
         assert "f" not in vars(Child)
     finally:
         del module.Child  # type: ignore[attr-defined]
+
+
+def test_a_newer_torch_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with kernelscope.record() as run:
+        pass
+    assert not [f for f in run.findings if f.kind == "untested-version"]
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    with kernelscope.record() as run:
+        pass
+    assert [f.message for f in run.findings if f.kind == "untested-version"] == [
+        f"torch 2.99 is newer than any that was tested ({in_words('torch').removeprefix('torch ')})"
+    ]

@@ -96,10 +96,21 @@ def writer_of_the_recording() -> Writer:
 
 @pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("ignore:kernelscope stopped recording")
-@pytest.mark.parametrize("fail", [full_disk, folder_removed, permission_lost, database_locked])
-def test_a_failed_writer_keeps_nothing(step: Step, tmp_path: Path, fail: Callable[[Writer], None]) -> None:
+@pytest.mark.parametrize(
+    ("fail", "time"),
+    [
+        (full_disk, False),
+        (full_disk, True),
+        (folder_removed, False),
+        (permission_lost, False),
+        (database_locked, False),
+    ],
+)
+def test_a_failed_writer_keeps_nothing(
+    step: Step, tmp_path: Path, fail: Callable[[Writer], None], time: bool
+) -> None:
     expected = step()
-    with kernelscope.record(values="hash", path=tmp_path / "run"):
+    with kernelscope.record(values="hash", path=tmp_path / "run", time=time):
         step()
         writer = writer_of_the_recording()
         writer.flush()

@@ -231,8 +231,16 @@ def test_threads(tmp_path: Path) -> None:
     f = torch.compile(lambda x: (x @ x).relu())
     x = torch.ones(8, 8)
     f(x)
+    together = threading.Barrier(3)  # a thread that begins when another has ended may get its number
+
+    def work() -> None:
+        together.wait()
+        for _ in range(100):
+            f(x)
+        together.wait()
+
     with kernelscope.record(path=tmp_path / "x") as run:
-        threads = [threading.Thread(target=lambda: [f(x) for _ in range(100)]) for _ in range(3)]
+        threads = [threading.Thread(target=work) for _ in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:

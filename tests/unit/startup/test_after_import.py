@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -90,6 +91,32 @@ def test_a_module_that_another_finder_finds(
     assert done == [1]
     assert loaded.value == 7
     assert loaded.__loader__ is loaded.__spec__.loader is finder.loader
+
+
+def test_a_finder_in_front_finds_it_before_anything_else_is_looked_for(
+    module: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hide_from_path(monkeypatch)
+    (tmp_path / "looked_for_next.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    done: list[bool] = []
+    after_import(NAME, lambda: done.append("looked_for_next" in sys.modules))
+    sys.meta_path.insert(0, Finder(module))
+    importlib.import_module(NAME)
+    importlib.util.find_spec("a_name_that_nothing_has")
+    assert done == []
+    importlib.import_module("looked_for_next")
+    assert done == [True]
+    del sys.modules["looked_for_next"]
+
+
+def test_a_module_that_a_program_puts_there_is_no_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+    after_import(NAME, lambda: done.append(1))
+    monkeypatch.setitem(sys.modules, NAME, ModuleType(NAME))
+    monkeypatch.delitem(sys.modules, "json.tool", raising=False)
+    importlib.import_module("json.tool")
+    assert done == []
 
 
 def test_no_finder_is_skipped(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:

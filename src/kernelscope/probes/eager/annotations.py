@@ -108,7 +108,13 @@ class Redistributions(PatchSet):
 
     def _around(self, original: Any) -> Any:
         # An outer one of ours, or stock's own DebugMode, still hears of it through `original`.
-        return lambda: _Several(self._log(), original()) if not BUS.here.muted else original()
+        def active() -> Any:
+            # What is traced or compiled is not the program's own work: it lists what runs in the end.
+            is_traced = torch.compiler.is_compiling() or TracingContext.try_get() is not None
+            is_others = BUS.here.muted or is_traced or BUS.here.in_graph
+            return original() if is_others else _Several(self._log(), original())
+
+        return active
 
 
 class _Several:

@@ -172,15 +172,20 @@ class OperatorMode(ThreadMode):
         if self.is_over:
             leave_soon(lambda: _left(self))
             return func(*args, **kwargs)
-        if here.muted or not BUS.listeners or _guards.TracingContext.try_get() is not None:
+        is_graphs = here.in_graph and not self._inside_graphs
+        # Bystanders hear of what a graph's launches run, which is part of them.
+        if here.muted > (here.leaves if is_graphs else 0) or (is_graphs and not BUS.bystanders):
             return func(*args, **kwargs)
-        if here.in_graph and not self._inside_graphs:
+        if not BUS.listeners or _guards.TracingContext.try_get() is not None:
             return func(*args, **kwargs)
         try:
             what = _what_is(func, types)
         except Exception:
             BUS.finding(own_fault(f"looking at {func}"))
             what = "not a kernel"
+        if is_graphs:  # a launch is one of the graph's own kind; bystanders list operators
+            is_one = what in ("launch", "view", "birth")
+            return BUS.pass_by("in graph", func, args, kwargs) if is_one else func(*args, **kwargs)
         if what == "not a kernel":
             return func(*args, **kwargs)
         if what == "subclass":

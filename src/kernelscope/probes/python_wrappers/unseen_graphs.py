@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import os
 import sys
@@ -65,7 +66,7 @@ FIRST_GRAPH = FirstGraph()
 def begun_before() -> Finding | None:
     """Call it before the probes are installed: what executes now does so as Inductor wrote it."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    within = [names.get(ident, str(ident)) for ident, frame in sys._current_frames().items() if _is_in(frame)]
+    within = [names.get(ident, str(ident)) for ident, frame in _frames_of_threads().items() if _is_in(frame)]
     if not within:
         return None
     where = ", ".join(within)
@@ -74,6 +75,21 @@ def begun_before() -> Finding | None:
         f"a compiled graph was executing when the recording opened (thread {where}); what it had still to "
         "launch is not recorded",
     )
+
+
+def _frames_of_threads() -> dict[int, FrameType]:
+    """What each thread executes.
+
+    Python holds a lock meanwhile that the end of a `threading.local` waits for. If it also collected garbage,
+    and such an object were in it, this would wait forever.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _is_in(frame: FrameType | None) -> bool:

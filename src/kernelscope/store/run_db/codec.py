@@ -326,7 +326,7 @@ def info_rows(info: RunInfo) -> list[Row]:
 
 
 def info_of(rows: Iterable[Row]) -> RunInfo:
-    given = {key: from_json(value) for key, value in rows}
+    given = {"main_thread": 0} | {key: from_json(value) for key, value in rows}
     types = {"str": str, "int": int, "tuple[str, ...]": tuple}
     for f in fields(RunInfo):
         if not isinstance(given[f.name], types.get(str(f.type), dict)):

@@ -24,10 +24,8 @@ from kernelscope.fingerprint.cuda.planned_layouts import (
 from .sums import both_sums, flat_sum, paired_sum, runs_sum, strided_sum, tail, transposed_sum
 from .words import wait_for_the_one_before
 
-# A table: the programs up to which each tensor goes, then an entry for each.
-TABLE = TENSORS_AT_ONCE + TENSORS_AT_ONCE * ENTRY
-
 _FLAT_NUMBERS = ["log", *(f"{what}{i}" for i in range(FLAT_AT_ONCE) for what in "pner")]
+# A table: the programs up to which each tensor goes, then an entry for each.
 _NUMBERS = ["table", "log", *(f"p{i}" for i in range(TENSORS_AT_ONCE))]
 _ENTRY = tl.constexpr(ENTRY)
 _AT_ONCE = tl.constexpr(TENSORS_AT_ONCE)
