@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,7 +64,7 @@ def simulate(
         run.graph_calls[step] = GraphCall(step, GRAPH, phase="forward", step=step)
         for op, thread in zip(ops, threads or [0] * len(ops), strict=True):
             before = {0: held[op.reads[0]], 1: held[op.reads[1]]}
-            result = hash((op.name, op.source, op.scalar, op.noise, *before.values())) % (1 << 64)
+            result = _number(op.name, op.source, op.scalar, op.noise, *before.values())
             result = result if op.gives is None else op.gives
             buffers = (*op.reads, op.writes)
             call = Call(len(run.entries), sites[op], step, step, phase="forward", fingerprinter=fingerprinter)
@@ -77,9 +78,14 @@ def simulate(
             held[op.writes] = result
             epochs[op.writes] += 1
             if op.stray is not None:
-                held[op.stray] = hash((held[op.stray], "stray")) % (1 << 64)
+                held[op.stray] = _number(held[op.stray], "stray")
             run.entries.append(call)
     return run
+
+
+def _number(*of: object) -> int:
+    """The same in every process, so that a program that failed fails again."""
+    return int.from_bytes(hashlib.blake2b(repr(of).encode(), digest_size=8).digest(), "little")
 
 
 def _site(number: int, op: Op) -> Site:
