@@ -16,7 +16,7 @@ from kernelscope.store.columns import Columns, Ints
 from .alignment import Alignment, Gap, partner_in
 from .by_nodes import Part
 from .identity import EXACT, SAME_KERNEL
-from .moved_work import moved, paired_by_kernels, paired_by_neighbours
+from .moved_work import both_remain, moved, paired_by_kernels, paired_by_neighbours, unpaired
 from .thread_names import ThreadNames
 from .threads import Pair, Work, matched_threads, work_of
 from .tiers import Found, Sides, matched, spelled
@@ -94,22 +94,25 @@ class _Threads:
         found, still_open = self._sides.matched(mains)
         more, open_others = matched([(*self._values, EXACT)], parts[len(mains) :])
         found, still_open = found + more, still_open + open_others
-        if any(a0 < a1 for a0, a1, _, _ in still_open) and any(b0 < b1 for *_, b0, b1 in still_open):
+        if both_remain(still_open):
             found, still_open = self._elsewhere(found, still_open)
         return found, self._sides.side_by_side(still_open)
 
     def _elsewhere(self, found: list[Found], still_open: list[Part]) -> tuple[list[Found], list[Part]]:
         elsewhere, rests = moved(self._values, still_open, self._may_move)
         found = found + elsewhere
-        if elsewhere:
-            length = len(self._values[0])
-            still_open = paired_by_neighbours(found, rests, self._layout.is_first, length)
+        still_open = paired_by_neighbours(found, rests, self._layout.is_first, self._kernels)
         more, still_open = self._sides.matched(still_open)
         found += more
         more, still_open = self._sides.matched(
             paired_by_kernels(self._kernels, still_open, self._may_move_whole)
         )
-        return found + more, still_open
+        found += more
+        if both_remain(still_open):
+            more, rests = moved(self._kernels, still_open, self._may_move)
+            found += [(a, b, count, SAME_KERNEL) for a, b, count, _ in more]
+            still_open = [part for rest in rests for part in unpaired(rest)] if more else still_open
+        return found, still_open
 
     def _may_move(self, place_a: int, place_b: int) -> bool:
         """Not within the main thread: another order there is another program."""

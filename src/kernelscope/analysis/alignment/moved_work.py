@@ -101,33 +101,71 @@ def _stretches(taken: NDArray[np.bool_], begin: int, end: int) -> list[Stretch]:
 
 
 def paired_by_neighbours(
-    found: list[Found], rests: list[Rest], is_first: Callable[[int, int], bool], length: int
+    found: list[Found],
+    rests: list[Rest],
+    is_first: Callable[[int, int], bool],
+    kernels: tuple[Codes, Codes],
 ) -> list[Part]:
     """What remains, beside what remains next to the partners of the calls before it, or after it."""
-    partner = np.full(length + 1, -1)
+    partner = np.full(len(kernels[0]) + 1, -1)
     for a, b, count, _ in found:
         partner[a : a + count] = np.arange(b, b + count)
     begins = {stretch[0]: stretch for rest in rests for stretch in rest.b}
     ends = {stretch[1]: stretch for rest in rests for stretch in rest.b}
+
+    def follows(begin: int) -> Stretch | None:
+        before = -1 if is_first(0, begin) else int(partner[begin - 1])
+        return None if before < 0 or is_first(1, before + 1) else begins.get(before + 1)
+
+    def leads(end: int) -> Stretch | None:
+        after = -1 if is_first(0, end) else int(partner[end])
+        return None if after < 0 or is_first(1, after) else ends.get(after)
+
+    candidates = {
+        (begin, end): [b for b in dict.fromkeys((follows(begin), leads(end))) if b is not None]
+        for rest in rests
+        for begin, end in rest.a
+    }
+    together = _one_to_one(candidates)
+    used = set(together.values())
     parts: list[Part] = []
+    for (begin, end), b in together.items():
+        common = _common_end(kernels, (begin, end), b) if b != follows(begin) else 0
+        parts += [(begin, end - common, b[0], b[1] - common), (end - common, end, b[1] - common, b[1])]
+    for rest in rests:
+        of_a = [stretch for stretch in rest.a if stretch not in together]
+        parts += unpaired(Rest(of_a, [stretch for stretch in rest.b if stretch not in used]))
+    return [part for part in parts if part[0] < part[1] or part[2] < part[3]]
+
+
+def _one_to_one(candidates: dict[Stretch, list[Stretch]]) -> dict[Stretch, Stretch]:
+    """Those with one candidate come first, because the others can do without it."""
+    found: dict[Stretch, Stretch] = {}
     used: set[Stretch] = set()
-    for rest in rests:
-        for begin, end in list(rest.a):
-            before = -1 if is_first(0, begin) else int(partner[begin - 1])
-            after = -1 if is_first(0, end) else int(partner[end])
-            other = None if before < 0 or is_first(1, before + 1) else begins.get(before + 1)
-            if other is None and after >= 0 and not is_first(1, after):
-                other = ends.get(after)
-            if other is not None and other not in used:
-                used.add(other)
-                rest.a.remove((begin, end))
-                parts.append((begin, end, *other))
-    for rest in rests:
-        of_b = [stretch for stretch in rest.b if stretch not in used]
-        both = min(len(rest.a), len(of_b))
-        parts += [(*a, *b) for a, b in zip(rest.a[:both], of_b[:both], strict=True)]
-        parts += [(*a, 0, 0) for a in rest.a[both:]] + [(0, 0, *b) for b in of_b[both:]]
-    return parts
+    for a in sorted(candidates, key=lambda a: (len(candidates[a]), a)):
+        free = [b for b in candidates[a] if b not in used]
+        if free:
+            found[a] = free[0]
+            used.add(free[0])
+    return found
+
+
+def _common_end(kernels: tuple[Codes, Codes], a: Stretch, b: Stretch) -> int:
+    """How many calls before the ends of both stretches have the same kernels."""
+    most = min(a[1] - a[0], b[1] - b[0])
+    other = np.flatnonzero(kernels[0][a[1] - most : a[1]] != kernels[1][b[1] - most : b[1]])
+    return most - int(other[-1]) - 1 if len(other) else most
+
+
+def unpaired(rest: Rest) -> list[Part]:
+    """The first stretch of one run beside the first of the other, and so on."""
+    both = min(len(rest.a), len(rest.b))
+    together = [(*a, *b) for a, b in zip(rest.a[:both], rest.b[:both], strict=True)]
+    return [*together, *((*a, 0, 0) for a in rest.a[both:]), *((0, 0, *b) for b in rest.b[both:])]
+
+
+def both_remain(parts: list[Part]) -> bool:
+    return any(a0 < a1 for a0, a1, _, _ in parts) and any(b0 < b1 for *_, b0, b1 in parts)
 
 
 def paired_by_kernels(kernels: tuple[Codes, Codes], parts: list[Part], may_move: MayMove) -> list[Part]:

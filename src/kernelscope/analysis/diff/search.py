@@ -12,7 +12,7 @@ import numpy as np
 from kernelscope.analysis.alignment.align import align
 from kernelscope.analysis.alignment.alignment import Alignment, Gap
 from kernelscope.analysis.alignment.calls_by_position import Reader
-from kernelscope.analysis.alignment.identity import OTHER_CODE
+from kernelscope.analysis.alignment.identity import OTHER_CODE, kernel_key
 from kernelscope.analysis.tensor_errors import Errors
 from kernelscope.errors import RunError
 from kernelscope.model.call import KernelCall
@@ -121,7 +121,9 @@ class Search:
             return self._made(pair, a, b, INPUTS_DIFFER, reason, difference.inputs, source)
         writer_a = writer_of(self.of_a, at_a, a, first.position)
         writer_b = writer_of(self.of_b, at_b, b, first.position)
-        if cause := self._cause_in_structure(writer_a, writer_b, a):
+        if cause := self._cause_in_structure(writer_a, writer_b, a) or self._cause_in_writers(
+            pair, writer_a, writer_b
+        ):
             return cause
         source = self._source(a, first, writer_a, writer_b)
         return self._made(pair, a, b, INPUTS_DIFFER, reason, difference.inputs, source)
@@ -141,6 +143,22 @@ class Search:
             found = self._gap_divergence(gap, writer_a, writer_b)
             return found.with_notes(f"it shows at call {seen.index}, {seen.kernel_name}, whose inputs differ")
         return None
+
+    def _cause_in_writers(self, pair: int, a: Writer | None, b: Writer | None) -> Divergence | None:
+        """The calls that wrote the differing input read the same, though each was paired with another call.
+
+        So it is where calls are alike: what is wrong in one run may have been paired with what is right.
+        """
+        if a is None or b is None or self.alignment.partner(a.position) == b.position:
+            return None
+        one, other = self.of_a.at(a.position), self.of_b.at(b.position)
+        if kernel_key(one.site.kernel) != kernel_key(other.site.kernel) or one.arg_names != other.arg_names:
+            return None
+        difference = compare(one, other)
+        if difference.inputs or not difference.outputs:
+            return None
+        verdict, reason, source = judge(one, other, self.of_a, self.of_b)
+        return self._made(pair - 1, one, other, verdict, reason, difference.outputs, source)
 
     def _pair_of_others(self, at_a: int, at_b: int) -> Gap | None:
         """Two calls at the same place whose kernels take other arguments: they cannot be compared."""
