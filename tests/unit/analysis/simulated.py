@@ -89,9 +89,8 @@ def _number(*of: object) -> int:
 
 
 def _site(number: int, op: Op) -> Site:
-    kernel = Kernel(
-        number, f"{op.name}_{number}", "cpp", "inductor", f"source {op.source}", f"{op.name}{op.source}"
-    )
+    key = f"{op.name}{op.source}{'' if op.scalar is None else ' number'}"  # with other arguments: other code
+    kernel = Kernel(number, f"{op.name}_{number}", "cpp", "inductor", f"source {op.source}", key)
     names = [f"buf{b}" if b >= 0 else f"arg{-b}_1" for b in (*op.reads, op.writes)]
     args = [
         Arg(name, role, SPEC, wrapper_name)

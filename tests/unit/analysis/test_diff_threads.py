@@ -178,6 +178,29 @@ def test_threads_that_race_for_a_buffer() -> None:
     assert "in the second run call 1, cpp_fused_b_1, wrote it on thread 2 of 2" in found.source.text
 
 
+def test_calls_that_are_alike_on_threads_of_a_pool() -> None:
+    """The faulty call has a twin on another thread, whose result is that of the other run."""
+    twin, faulty, reader = op("a", (-1, -1), 0), op("a", (-1, -1), 1), op("b", (1, -2), 2)
+    a = run((MAIN, op("m", (-2, -2), 9)), (WORKER, twin), (WORKER, faulty), (WORKER + 1, reader))
+    b = run(
+        (MAIN, op("m", (-2, -2), 9)),
+        (WORKER + 2, replace(faulty, noise=1)),
+        (WORKER + 2, reader),
+        (WORKER + 3, twin),
+    )
+    found = diff(a, b)
+    assert (found.verdict, found.index_b) == (NONDETERMINISTIC, 1), str(found)
+
+
+def test_a_kernel_with_other_arguments_is_a_divergence() -> None:
+    """Their values cannot be compared, and that is no reason to say that the runs agree."""
+    a = run((MAIN, op("a", (-1, -1), 0)), (WORKER, op("b", (-2, -2), 1)))
+    b = run((MAIN, op("a", (-1, -2), 0, scalar=3)), (WORKER, op("b", (-2, -2), 1)))
+    found = diff(a, b)
+    assert found
+    assert (found.index_a, found.index_b) == (0, 0), str(found)
+
+
 def test_another_order_on_the_main_thread_is_a_divergence() -> None:
     one, other, far = op("a", (-1, -1), 0), op("b", (-2, -2), 1), op("c", (-1, -2), 2)
     a = run((MAIN, one), (MAIN, other), (WORKER, far))

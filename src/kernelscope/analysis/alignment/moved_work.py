@@ -108,8 +108,8 @@ def paired_by_neighbours(
 ) -> list[Part]:
     """What remains, beside what remains next to the partners of the calls before it, or after it."""
     partner = np.full(len(kernels[0]) + 1, -1)
-    for a, b, count, _ in found:
-        partner[a : a + count] = np.arange(b, b + count)
+    for at_a, at_b, count, _ in found:
+        partner[at_a : at_a + count] = np.arange(at_b, at_b + count)
     begins = {stretch[0]: stretch for rest in rests for stretch in rest.b}
     ends = {stretch[1]: stretch for rest in rests for stretch in rest.b}
 
@@ -126,28 +126,35 @@ def paired_by_neighbours(
         for rest in rests
         for begin, end in rest.a
     }
-    together = _one_to_one(candidates)
+    together = _one_to_one(candidates, kernels)
     used = set(together.values())
     parts: list[Part] = []
-    for (begin, end), b in together.items():
-        common = _common_end(kernels, (begin, end), b) if b != follows(begin) else 0
-        parts += [(begin, end - common, b[0], b[1] - common), (end - common, end, b[1] - common, b[1])]
+    for a, b in together.items():
+        common = _common_end(kernels, a, b) if b != follows(a[0]) else 0
+        middle_a, middle_b = a[1] - common, b[1] - common
+        parts += [(a[0], middle_a, b[0], middle_b), (middle_a, a[1], middle_b, b[1])]
     for rest in rests:
         of_a = [stretch for stretch in rest.a if stretch not in together]
         parts += unpaired(Rest(of_a, [stretch for stretch in rest.b if stretch not in used]))
     return [part for part in parts if part[0] < part[1] or part[2] < part[3]]
 
 
-def _one_to_one(candidates: dict[Stretch, list[Stretch]]) -> dict[Stretch, Stretch]:
-    """Those with one candidate come first, because the others can do without it."""
-    found: dict[Stretch, Stretch] = {}
+def _one_to_one(
+    candidates: dict[Stretch, list[Stretch]], kernels: tuple[Codes, Codes]
+) -> dict[Stretch, Stretch]:
+    """Those with the same kernels first; then those with one candidate, because others can do without it."""
+    are_same = {
+        (a, b): np.array_equal(kernels[0][slice(*a)], kernels[1][slice(*b)])
+        for a, others in candidates.items()
+        for b in others
+    }
+    of_a: dict[Stretch, Stretch] = {}
     used: set[Stretch] = set()
-    for a in sorted(candidates, key=lambda a: (len(candidates[a]), a)):
-        free = [b for b in candidates[a] if b not in used]
-        if free:
-            found[a] = free[0]
-            used.add(free[0])
-    return found
+    for a, b in sorted(are_same, key=lambda pair: (not are_same[pair], len(candidates[pair[0]]))):
+        if a not in of_a and b not in used:
+            of_a[a] = b
+            used.add(b)
+    return of_a
 
 
 def _common_end(kernels: tuple[Codes, Codes], a: Stretch, b: Stretch) -> int:

@@ -12,13 +12,14 @@ import numpy as np
 from kernelscope.analysis.alignment.align import align
 from kernelscope.analysis.alignment.alignment import Alignment, Gap
 from kernelscope.analysis.alignment.calls_by_position import Reader
-from kernelscope.analysis.alignment.identity import OTHER_CODE, kernel_key
+from kernelscope.analysis.alignment.identity import OTHER_CODE
 from kernelscope.analysis.tensor_errors import Errors
 from kernelscope.errors import RunError
 from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
 from kernelscope.store.stored_run import StoredRun, load
 
+from .alike_calls import that_read_the_same, writers_that_differ
 from .comparable import check_alignment, check_runs, name_of
 from .divergence import Divergence
 from .divergence_parts import (
@@ -99,16 +100,20 @@ class Search:
         """The divergence that shows here, which may have its cause in an earlier place."""
         at_a, at_b = int(self.alignment.a[pair]), int(self.alignment.b[pair])
         a, b = self.of_a.at(at_a), self.of_b.at(at_b)
-        if a.arg_names != b.arg_names:  # another kernel at the same place
+        difference = compare(a, b) if a.arg_names == b.arg_names else None  # else another kernel is here
+        if difference is not None:
+            _check_kinds(difference)
+            if not difference:
+                return None
+            if not difference.inputs:
+                return self._same_inputs(pair, a, b)
+        read_the_same = that_read_the_same(self.alignment, self.different, self.of_b, a)
+        if read_the_same is not None:
+            other = self.of_b.at(read_the_same)
+            return self._same_inputs(pair, a, other) if compare(a, other).outputs else None
+        if difference is None:
             return self._other_calls([a], [b])
-        difference = compare(a, b)
-        _check_kinds(difference)
-        if not difference:
-            return None
-        if difference.inputs:
-            return self._inputs_differ(pair, at_a, at_b, a, b, difference)
-        verdict, reason, source = judge(a, b, self.of_a, self.of_b)
-        return self._made(pair, a, b, verdict, reason, difference.outputs, source)
+        return self._inputs_differ(pair, at_a, at_b, a, b, difference)
 
     def _inputs_differ(
         self, pair: int, at_a: int, at_b: int, a: KernelCall, b: KernelCall, difference: PairDifference
@@ -121,9 +126,9 @@ class Search:
             return self._made(pair, a, b, INPUTS_DIFFER, reason, difference.inputs, source)
         writer_a = writer_of(self.of_a, at_a, a, first.position)
         writer_b = writer_of(self.of_b, at_b, b, first.position)
-        if cause := self._cause_in_structure(writer_a, writer_b, a) or self._cause_in_writers(
-            pair, writer_a, writer_b
-        ):
+        if cause := self._cause_in_structure(writer_a, writer_b, a):
+            return cause
+        if cause := self._between_writers(pair, writer_a, writer_b):
             return cause
         source = self._source(a, first, writer_a, writer_b)
         return self._made(pair, a, b, INPUTS_DIFFER, reason, difference.inputs, source)
@@ -144,21 +149,14 @@ class Search:
             return found.with_notes(f"it shows at call {seen.index}, {seen.kernel_name}, whose inputs differ")
         return None
 
-    def _cause_in_writers(self, pair: int, a: Writer | None, b: Writer | None) -> Divergence | None:
-        """The calls that wrote the differing input read the same, though each was paired with another call.
+    def _between_writers(self, pair: int, a: Writer | None, b: Writer | None) -> Divergence | None:
+        """What wrote the differing input read the same, though it was paired with other calls."""
+        found = writers_that_differ(self.alignment, self.of_a, self.of_b, a, b)
+        return found and self._same_inputs(pair - 1, self.of_a.at(found[0]), self.of_b.at(found[1]))
 
-        So it is where calls are alike: what is wrong in one run may have been paired with what is right.
-        """
-        if a is None or b is None or self.alignment.partner(a.position) == b.position:
-            return None
-        one, other = self.of_a.at(a.position), self.of_b.at(b.position)
-        if kernel_key(one.site.kernel) != kernel_key(other.site.kernel) or one.arg_names != other.arg_names:
-            return None
-        difference = compare(one, other)
-        if difference.inputs or not difference.outputs:
-            return None
-        verdict, reason, source = judge(one, other, self.of_a, self.of_b)
-        return self._made(pair - 1, one, other, verdict, reason, difference.outputs, source)
+    def _same_inputs(self, pair: int, a: KernelCall, b: KernelCall) -> Divergence:
+        verdict, reason, source = judge(a, b, self.of_a, self.of_b)
+        return self._made(pair, a, b, verdict, reason, compare(a, b).outputs, source)
 
     def _pair_of_others(self, at_a: int, at_b: int) -> Gap | None:
         """Two calls at the same place whose kernels take other arguments: they cannot be compared."""

@@ -88,9 +88,15 @@ def _form(call: KernelCall, position: int) -> Any:
 
 
 def other_site(a: KernelCall, b: KernelCall) -> tuple[str, str] | None:
-    """How two calls at the same place differ in code or launch settings, whatever their values."""
+    """How two calls at the same place differ in code, arguments or settings, whatever their values."""
     if (other := other_code(a, b)) is not None:
         return DIFFERENT_KERNEL, other
+    if a.arg_names != b.arg_names:
+        return DIFFERENT_KERNEL, f"{a.kernel_name} has other arguments: {_listed(a)} and {_listed(b)}"
     if (other := unlike(launch_settings(a), launch_settings(b))) is not None:
         return DIFFERENT_CONFIG, other
     return None
+
+
+def _listed(call: KernelCall) -> str:
+    return ", ".join(call.arg_names) or "none"
