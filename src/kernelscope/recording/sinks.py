@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kernelscope.config import Config
-from kernelscope.events import COMPACT_CALL, Call, CompactCall, Finding, GraphCall, Mark, Replay, RunInfo
+from kernelscope.events import COMPACT_CALL, Call, CompactCall, Finding, GraphCall, Mark, RunInfo
 from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.model.audit import Audit
@@ -42,7 +42,9 @@ class MemorySink:
         self.run = MemoryRun(info)
         self._keeps_calls = keeps_calls  # without them it is for its observers only, and keeps nothing
         self._recent = RecentCalls()
-        self._keys = self._recent.keys
+        # Where no calls are kept, keys are positions.
+        self.next_key: Callable[[], int] = itertools.count().__next__ if keeps_calls else self._recent.take
+        self.replayed = self.run.replayed if keeps_calls else self._recent.replayed
         self._looked_at = _LookedAt()
         self._timed: dict[int, Call] = {}  # until their times are known
         self.open()
@@ -69,15 +71,12 @@ class MemorySink:
 
     @property
     def last_position(self) -> int:
-        """Of the newest call; where none are kept, keys are positions."""
+        """Of the newest call."""
         return len(self.run) - 1 if self._keeps_calls else self._recent.newest
 
     @property
     def note_with_end(self) -> Callable[[CompactCall], Any]:
         return self.note
-
-    def next_key(self) -> int:
-        return next(self._keys)
 
     def enter(self, call: Call) -> None:
         if self._keeps_calls:
@@ -85,31 +84,16 @@ class MemorySink:
 
     def position(self, call: Call) -> int:
         """The index that a call which was entered will have in the run."""
-        return self._last(call)
+        return self.run.newest_position(call, _OTHERS)
 
     def noted_position(self, entry: CompactCall, end: Any) -> int:
         """The same for a note with an end, which taking it returned. -1 when it was not kept."""
-        return self._last(entry)
-
-    def _last(self, entry: Call | CompactCall) -> int:
-        entries = self.run.entries
-        last = len(entries) - 1
-        for position in range(last, max(last - _OTHERS, -1), -1):  # other threads may have come since
-            if entries[position] is entry:
-                return position
-        return -1
+        return self.run.newest_position(entry, _OTHERS)
 
     def leave(self, call: Call, stream: int | None) -> None:
         """A call is over; `stream` is where it was enqueued, if it was."""
         if not self._keeps_calls and call.graph_call >= 0:
             self._looked_at.keep(call)
-
-    def replayed(self, replay: Replay) -> None:
-        if self._keeps_calls:
-            # One object in the place of each call: in one step of C, so that they stay together.
-            self.run.entries.extend(itertools.repeat(replay, len(replay.graph.launches)))
-        else:
-            self._recent.replayed(replay)
 
     def index_of(self, site: int, graph_call: int | None) -> int:
         """The position of the call at this site in a graph call; without one, of the first at this site."""

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from kernelscope.events import COMPACT_CALL, Call, Finding, Site
+from kernelscope.events import COMPACT_CALL, Call, Finding, Replay, Site
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.distributed.process_groups import place
 from kernelscope.store.flight.reader import read_doing
@@ -68,9 +68,8 @@ def _on_disk(sink: DiskSink) -> dict[str, Any]:
 
 
 def _in_memory(sink: MemorySink) -> dict[str, Any]:
-    entries = sink.run.entries
-    calls = len(entries)
-    site = _site(entries[-1]) if calls else None
+    entries, calls = sink.run.entries, len(sink.run)
+    site = _site(entries[-1]) if entries else None
     last = {"index": calls - 1, **_place(site)} if calls else None
     return {
         "path": "", "calls": calls, "kernels": None, "last": last, "executing": [], "compiling": "",
@@ -81,6 +80,8 @@ def _in_memory(sink: MemorySink) -> dict[str, Any]:
 def _site(entry: Any) -> Site | None:
     if isinstance(entry, Call):
         return entry.site
+    if isinstance(entry, Replay):
+        return entry.graph.launches[-1].site
     steady = BUS.steady_sites.get(COMPACT_CALL.unpack(entry)[0]) if isinstance(entry, bytes) else None
     return steady.site if steady is not None else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,14 +39,17 @@ class MemoryRun(Run):
     def __init__(self, info: RunInfo) -> None:
         super().__init__(info)
         self.steady_sites: Mapping[int, SteadySite] = {}  # what the numbers in compact calls stand for
-        # As recorded; `records_of_calls` spells them out. A replay stands in the place of each of its calls.
+        # As recorded; `records_of_calls` spells them out. A replay stands for all of its calls.
         self.entries: list[Call | CompactCall | Replay] = []
         self._end = sys.maxsize  # entries from here on came when the recording had closed
+        self._more = 0  # calls than entries, because of replays
+        self._settled: int | None = None  # the number of calls when the recording closed
+        self._replaying, self._reading = threading.Lock(), threading.RLock()
         self.errors_of_compact: dict[int, str] = {}  # by id of the entry
         self.first_slots: dict[int, int] = {}  # by graph call, where its fingerprints were planned
         self.fingerprinter: Any = None  # reads slots
-        self._spelled_out = 0
-        self._replay: tuple[Replay | None, int] = None, 0  # the newest that was spelled out; its first call
+        self._calls: list[Call] = []  # spelled out
+        self._spelled_out = 0  # entries
         self._positions: dict[int, int] = {}  # of calls, by key
         self.noted: list[Finding] = []
         self.graph_calls: dict[int, GraphCall] = {}
@@ -56,30 +60,35 @@ class MemoryRun(Run):
 
     @property
     def records_of_calls(self) -> list[Call]:
-        entries: list[Any] = self.entries
-        for position in range(self._spelled_out, len(self)):
-            entry = entries[position]
-            if isinstance(entry, bytes):
-                entry = entries[position] = self._in_full(entry)
-            elif isinstance(entry, Replay):
-                if entry is not self._replay[0]:
-                    self._replay = entry, position
-                entry = entries[position] = self._replayed(entry, position)
-            else:
-                self._positions[entry.key] = position
-            entry.index = position
-            self._spelled_out = position + 1
-        # Another thread may have noted one more since, or when the recording had closed.
-        return entries if len(entries) == self._spelled_out else entries[: self._spelled_out]
+        with self._reading:
+            # Another thread may note more meanwhile, or when the recording has closed.
+            while (place := self._spelled_out) < min(len(self.entries), self._end):
+                calls = self._in_full(place)
+                if self._spelled_out == place:  # no handler of a signal has read the run meanwhile
+                    self._calls += calls
+                    self._spelled_out = place + 1
+        return self._calls
 
-    def _replayed(self, replay: Replay, position: int) -> Call:
-        call = replayed_call(replay, position, self._replay[1])
+    def _in_full(self, place: int) -> list[Call]:
+        entry, position = self.entries[place], len(self._calls)
+        if isinstance(entry, Replay):
+            return self._replayed(entry, position)
+        if isinstance(entry, bytes):
+            entry = self.entries[place] = self._noted(entry)
+        else:
+            self._positions[entry.key] = position
+        entry.index = position
+        return [entry]
+
+    def _replayed(self, replay: Replay, first: int) -> list[Call]:
+        calls = [replayed_call(replay, first + n, first) for n in range(len(replay.graph.launches))]
         about = self.graph_calls.get(replay.graph_call)
         if about is not None:
-            call.parent = about.parent
-        return call
+            for call in calls:
+                call.parent = about.parent
+        return calls
 
-    def _in_full(self, entry: CompactCall) -> Call:
+    def _noted(self, entry: CompactCall) -> Call:
         number, graph_call, when = COMPACT_CALL.unpack(entry)
         steady = self.steady_sites.get(number, _UNKNOWN)
         error = self.errors_of_compact.pop(id(entry), "")
@@ -101,19 +110,49 @@ class MemoryRun(Run):
     def noted_findings(self) -> list[Finding]:
         return list(self.noted)
 
+    def replayed(self, replay: Replay) -> None:
+        """A CUDA graph was replayed: one entry, however many launches it has."""
+        with self._replaying:
+            self.entries.append(replay)
+            self._more += len(replay.graph.launches) - 1
+
+    def newest_position(self, entry: Call | CompactCall, most: int) -> int:
+        """Of an entry that is one of so many that came last; otherwise -1."""
+        with self._replaying:
+            entries, more = self.entries, self._more
+            last = len(entries) - 1
+            for place in range(last, max(last - most, -1), -1):
+                found = entries[place]
+                if found is entry:
+                    return place + more
+                if isinstance(found, Replay):
+                    more -= len(found.graph.launches) - 1
+        return -1
+
     def settle(self) -> None:
         """The recording has closed: what a launch that is still under way adds later is not part of it."""
-        self._end = min(len(self.entries), self._end)
+        with self._replaying:
+            self._end = min(len(self.entries), self._end)
+            self._more = _more_calls(self.entries[: self._end]) if self._more else 0
+            self._settled = self._end + self._more
         self.graph_calls, self.marks = dict(self.graph_calls), list(self.marks)
         self.noted, self.compiled = list(self.noted), list(self.compiled)
 
     def resume(self) -> None:
         """The recording opens, maybe once more."""
-        del self.entries[self._end :]
-        self._end = sys.maxsize
+        with self._replaying:
+            del self.entries[self._end :]
+            if self._settled is not None:
+                self._more = self._settled - self._end
+            self._end, self._settled = sys.maxsize, None
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         return save_run(self, path)
 
     def __len__(self) -> int:
-        return min(len(self.entries), self._end)
+        return len(self.entries) + self._more if self._settled is None else self._settled
+
+
+def _more_calls(entries: list[Call | CompactCall | Replay]) -> int:
+    """How many calls these are more than entries."""
+    return sum(len(entry.graph.launches) - 1 for entry in entries if isinstance(entry, Replay))

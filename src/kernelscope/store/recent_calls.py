@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import threading
 from collections import deque
 from collections.abc import Mapping
 
@@ -15,26 +15,29 @@ class RecentCalls:
     """Counts calls, and remembers the last of those that were noted."""
 
     def __init__(self) -> None:
-        self.keys = itertools.count()  # which are positions
+        self._taking = threading.Lock()
         self.newest = -1
         self._notes: deque[tuple[int, CompactCall]] = deque(maxlen=_KEPT)
         self._graphs: set[CapturedGraph] = set()
         self._replayed: dict[int, int] = {}  # by site: the first call that a CUDA graph replayed
 
+    def take(self, count: int = 1) -> int:
+        """The position of the next call; the calls after it belong to it too, if it has several."""
+        with self._taking:
+            first = self.newest + 1
+            self.newest += count
+            return first
+
     def note(self, entry: CompactCall) -> None:
-        self.newest = position = next(self.keys)
-        self._notes.append((position, entry))
+        self._notes.append((self.take(), entry))
 
     def replayed(self, replay: Replay) -> None:
         graph = replay.graph
-        positions = itertools.islice(self.keys, len(graph.launches))
-        if graph in self._graphs:
-            self.newest = deque(positions, maxlen=1).pop()
-            return
-        self._graphs.add(graph)
-        for launch, position in zip(graph.launches, positions, strict=True):
-            self._replayed.setdefault(launch.site.id, position)
-            self.newest = position
+        first = self.take(len(graph.launches))
+        if graph not in self._graphs:
+            self._graphs.add(graph)
+            for position, launch in enumerate(graph.launches, first):
+                self._replayed.setdefault(launch.site.id, position)
 
     def index_of(self, site: int, graph_call: int | None, steady_sites: Mapping[int, SteadySite]) -> int:
         """The call at this site in a graph call; without one, the first that was replayed. -1: not known."""

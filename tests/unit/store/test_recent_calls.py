@@ -18,7 +18,7 @@ def note(recent: RecentCalls, number: int, graph_call: int) -> None:
 def test_a_call_is_found_by_its_site_and_graph_call() -> None:
     recent = RecentCalls()
     for graph_call in range(4):
-        assert next(recent.keys) == 4 * graph_call, "a call that was looked at"
+        assert recent.take() == 4 * graph_call, "a call that was looked at"
         for number in STEADY:
             note(recent, number, graph_call)
     assert [recent.index_of(11, graph_call, STEADY) for graph_call in range(5)] == [2, 6, 10, 14, -1]
