@@ -103,7 +103,7 @@ class HostPlan(PlannedRows):
         library, bits = cpu_planned.LIBRARY.get(), cpu_bits.LIBRARY.get()
         statistics = cpu_stats.LIBRARY.get() if self._fingerprinter.has_stats else None
         pieces = self._pieces[flush]
-        if library is None or bits is None or len(pieces) > cpu_planned.MOST_TENSORS:
+        if library is None or bits is None:
             return carefully
         functions = cpu_planned.Functions(
             bits.address, bits.strided_address, statistics.address if statistics is not None else 0

@@ -104,6 +104,19 @@ def test_every_layout_and_dtype(level: str, threads: int, careful: list[int]) ->
             assert repr(planned.taken.stats(slot)) == repr(looked.stats), name
 
 
+@pytest.mark.parametrize("level", ["hash", "stats"])
+def test_as_many_tensors_as_an_optimizer_has(level: str, careful: list[int]) -> None:
+    tensors = [*TENSORS.values()] * 20
+    planned = Planned(tensors, level)
+    slots = planned.execute(tensors)
+    assert type(planned.plan.flushes[0]).__name__ == "Take", "C++ takes them"
+    assert not careful
+    looked = [fingerprint(tensor) for tensor in TENSORS.values()] * 20
+    assert [planned.taken.read(slot) for slot in slots] == [each.bits for each in looked]
+    if level == "stats":
+        assert repr([planned.taken.stats(slot) for slot in slots]) == repr([each.stats for each in looked])
+
+
 def test_the_rows_of_others_are_left_alone() -> None:
     tensors = [BASE, BASE[0]]
     planned = Planned(tensors, "stats")

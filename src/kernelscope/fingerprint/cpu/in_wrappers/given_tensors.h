@@ -5,11 +5,26 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace {
 
-constexpr Py_ssize_t kMostTensors = 64;
+// One item for each tensor of a call: on the stack, unless there are many, as an optimizer has.
+template <class Item>
+class Scratch {
+  public:
+    explicit Scratch(size_t count) : count_(count) {
+        if (count > kFew) many_.resize(count);
+    }
+    Item* items() { return count_ > kFew ? many_.data() : few_; }
+
+  private:
+    static constexpr size_t kFew = 64;
+    size_t count_;
+    Item few_[kFew];
+    std::vector<Item> many_;
+};
 
 PyObject* data_ptr_name = nullptr;  // made when the module is
 
@@ -35,7 +50,8 @@ bool is_seen(PyObject* modes) {
     return !known || number;
 }
 
-// The addresses of those tensors that pieces have a `place` of; false where one has lost its memory.
+// The addresses of those tensors that pieces have a `place` of; false where one has lost its memory. Those that are
+// known already are not looked up again.
 template <class Piece>
 bool addresses_of(const std::vector<Piece>& pieces, PyObject* const* tensors, Py_ssize_t count,
                   const char** addresses) {

@@ -93,9 +93,11 @@ int seen_in_runs(const Piece& piece, const char* at, int threads) {
 PyObject* look(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* names) {
     auto* self = reinterpret_cast<Look*>(object);
     const Py_ssize_t count = PyVectorcall_NARGS(nargsf) - 1;
-    const char* addresses[kMostTensors] = {};
+    Scratch<const char*> found_addresses(count < 0 ? 0 : size_t(count));
+    const char** addresses = found_addresses.items();
+    std::fill_n(addresses, count < 0 ? 0 : count, nullptr);
     const size_t plain = nargsf & ~PY_VECTORCALL_ARGUMENTS_OFFSET;
-    if (is_seen(self->modes) || names || count < 0 || count > kMostTensors ||
+    if (is_seen(self->modes) || names || count < 0 ||
         !addresses_of(*self->copies, args + 1, count, addresses) ||
         !addresses_of(*self->scans, args + 1, count, addresses))
         return is_interrupted() ? nullptr : PyObject_Vectorcall(self->carefully, args, plain, names);

@@ -9,6 +9,7 @@
 
 #include <structmember.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -18,6 +19,7 @@ using u64 = std::uint64_t;
 using i64 = std::int64_t;
 
 constexpr int kRowLength = 9;
+using Row = std::array<double, kRowLength>;
 // definition.py is the reference.
 constexpr u64 MIX_FIRST = 0xC2B2AE3D27D4EB4F, MIX_SECOND = 0xBF58476D1CE4E5B9;
 
@@ -93,7 +95,7 @@ struct Rows {
 };
 
 // Nothing here runs Python code, so that the log stays as it is meanwhile. Rows that are not kept any more are left out.
-bool write(const Take* self, i64 first, const u64* totals, const double (*stats)[kRowLength]) {
+bool write(const Take* self, i64 first, const u64* totals, const Row* stats) {
     PyObject* known = PyObject_GetAttr(self->log, forgotten_name);
     long long forgotten;
     const bool is_known = number_of(known, &forgotten);
@@ -127,24 +129,28 @@ bool write(const Take* self, i64 first, const u64* totals, const double (*stats)
 }
 
 bool taken(const Take* self, PyObject* const* args, Py_ssize_t count) {
-    const char* addresses[kMostTensors] = {};
-    u64 totals[kMostTensors];
-    double stats[kMostTensors][kRowLength];
     long long first;
-    if (is_seen(self->modes) || count < 0 || count > kMostTensors || !PyTuple_Check(args[0]) ||
-        !PyTuple_GET_SIZE(args[0]) || !number_of(PyTuple_GET_ITEM(args[0], 0), &first) ||
-        !addresses_of(*self->pieces, args + 1, count, addresses))
+    if (is_seen(self->modes) || count < 0 || !PyTuple_Check(args[0]) || !PyTuple_GET_SIZE(args[0]) ||
+        !number_of(PyTuple_GET_ITEM(args[0], 0), &first))
         return false;
+    Scratch<const char*> found_addresses{size_t(count)};
+    Scratch<u64> found_totals(self->pieces->size());
+    Scratch<Row> found_stats(self->pieces->size());
+    const char** addresses = found_addresses.items();
+    u64* totals = found_totals.items();
+    Row* stats = found_stats.items();
+    std::fill_n(addresses, count, nullptr);
+    if (!addresses_of(*self->pieces, args + 1, count, addresses)) return false;
     u64 n = 0;
     for (const Piece& piece : *self->pieces) {
         const char* at = addresses[piece.place];
         if (!piece.is_large) {
-            totals[n] = sum_of(self, piece, at, 1, stats[n]);
+            totals[n] = sum_of(self, piece, at, 1, stats[n].data());
         } else {
             const int threads = threads_for(self, piece);
             if (!threads) return false;
             Py_BEGIN_ALLOW_THREADS
-            totals[n] = sum_of(self, piece, at, threads, stats[n]);
+            totals[n] = sum_of(self, piece, at, threads, stats[n].data());
             Py_END_ALLOW_THREADS
         }
         n++;
@@ -186,9 +192,7 @@ bool read_pieces(PyObject* given, std::vector<Piece>* into) {
         piece.layout.assign(layout, size_t(length));
         into->push_back(piece);
     }
-    if (into->size() <= size_t(kMostTensors)) return true;
-    PyErr_SetString(PyExc_ValueError, "too many tensors for one call");
-    return false;
+    return true;
 }
 
 void dealloc(PyObject* object) {

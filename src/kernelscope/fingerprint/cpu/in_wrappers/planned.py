@@ -17,7 +17,6 @@ from kernelscope.fingerprint.definition import mix
 from kernelscope.native.load import OnDemand, python_module
 
 _MODULE = "kernelscope_planned"  # as the C++ says
-MOST_TENSORS = 64  # of one call, as the C++ says
 
 
 class Piece(NamedTuple):
