@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -13,6 +14,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 import kernelscope
+from kernelscope.shadowing.regions import function_run
 
 _NOW = {"scale": 1.0}
 
@@ -25,6 +27,13 @@ def _unchanged() -> Iterator[None]:
 
 def _compiled(fn: Any, **options: Any) -> Any:
     return torch.compile(fn, backend="aot_eager", **options)
+
+
+def _when(result: Any) -> list[tuple[int, int]]:
+    """By note: the first execution that was found wrong, and the last that was compared and right."""
+    pattern = r"execution (\d+) is the first found wrong; the last compared and right is execution (\d+)"
+    found = re.findall(pattern, "\n".join(result.notes))
+    return [(int(wrong), int(right)) for wrong, right in found]
 
 
 def _scaled(x: torch.Tensor) -> torch.Tensor:
@@ -58,7 +67,7 @@ def test_a_constant_that_has_changed_since(fn: Any, options: dict[str, Any]) -> 
     assert found is not None
     assert found.step == "Dynamo"
     assert found.origin[0].function == fn.__name__
-    assert any("was right until execution 2" in note for note in result.notes)
+    assert _when(result) == [(2, 1)]
 
 
 def test_a_constant_that_changes_after_many_executions() -> None:
@@ -69,6 +78,34 @@ def test_a_constant_that_changes_after_many_executions() -> None:
             compiled(torch.ones(5))
     assert result
     assert result.counts.regions == 1
+    assert _when(result) == [(16, 8)]
+
+
+def test_a_gradient_is_wrong_in_the_execution_whose_backward_it_is() -> None:
+    """Of two executions the first one's backward runs last."""
+    compiled, x = _compiled(_squared), torch.arange(1.0, 6.0, requires_grad=True)
+    with kernelscope.shadow() as result:
+        compiled(x).backward()
+        second, _ = compiled(x), compiled(x)
+        _NOW["scale"] = 3.0
+        second.backward()
+    assert result
+    assert _when(result) == [(2, 1)]
+
+
+@pytest.mark.parametrize(("refused", "when"), [((2,), [(3, 1)]), ((1, 2), [])])
+def test_nothing_is_known_of_executions_that_were_not_compared(
+    refused: tuple[int, ...], when: list[tuple[int, int]]
+) -> None:
+    compiled = _compiled(_scaled_by_a_constant)
+    with kernelscope.shadow() as result:
+        for execution in (1, 2, 3):
+            _NOW["scale"] = 2.0 if execution == 3 else 1.0
+            reason = "refused" if execution in refused else ""
+            with mock.patch.object(function_run.UserFunction, "why_not", return_value=reason):
+                compiled(torch.ones(5))
+    assert result
+    assert _when(result) == when
 
 
 def test_a_function_that_stays_right_is_counted_once() -> None:

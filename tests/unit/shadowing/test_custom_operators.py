@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.library import Library
 
 import kernelscope
 from kernelscope.shadowing.reference.custom_operators import copied_as_it_lies, is_custom
+from kernelscope.shadowing.regions.operator_modes import Notes, WritesToInput
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +48,23 @@ def test_a_program_gets_the_same_with_an_undeclared_write(
     with kernelscope.shadow():
         shadowed = run()
     assert all(map(torch.equal, shadowed, bare))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_refused"), [(float("nan"), float("nan"), False), (0.0, -0.0, True)]
+)
+def test_a_write_is_noticed_by_the_bits(before: float, after: float, is_refused: bool) -> None:
+    library = Library("kernelscope_bits", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define("fill(Tensor x) -> Tensor")
+    library.impl("fill", lambda x: x.fill_(after) * 2, "CPU")
+    x, mode = torch.full((3,), before), Notes()
+    mode.protected = frozenset([1])  # memory of another tensor
+    try:
+        with pytest.raises(WritesToInput) if is_refused else nullcontext(), mode:
+            torch.ops.kernelscope_bits.fill(x)
+    finally:
+        library._destroy()  # type: ignore[no-untyped-call]
+    assert mode.is_refused is is_refused
 
 
 def test_which_operators_are_custom(clearing: torch._ops.OpOverload) -> None:

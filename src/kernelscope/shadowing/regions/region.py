@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -40,6 +40,25 @@ class Region:
     eager: Eager | None = None  # the traced graph on these inputs
     execution: int = 1  # that is compared
     own: tuple[str, ...] = ()  # tensors that are attributes of the graph; their values come after the inputs
+    right: dict[str, int] = field(
+        default_factory=dict
+    )  # by what is compared: the last execution without fault
+
+    def begin(self, execution: int) -> None:
+        self.execution = execution
+        if execution == 1:  # of this run of the program
+            self.right.clear()
+
+    def when_right(self, part: str) -> str:
+        """A sentence; empty, where this part was not compared before."""
+        last = self.right.get(part, 0) if part else 0
+        if not last or last >= self.execution:
+            return ""
+        when = (
+            f"execution {self.execution} is the first found wrong; the last compared and right is execution"
+        )
+        why = "a value or a size that was made constant when it was compiled may have changed."
+        return f"{self.name}: {when} {last}: {why}"
 
     def run(self, values: Sequence[Any], interpreter: Callable[[GraphModule], Any] | None = None) -> Any:
         """The traced graph on these values; with an interpreter, node by node."""
@@ -106,8 +125,9 @@ class Before(NamedTuple):
     edges: list[Any]  # by each of them: where its gradient goes
 
 
-def begun(region: Region, names: Sequence[str], args: Sequence[Any]) -> Before:
+def begun(region: Region, names: Sequence[str], args: Sequence[Any], execution: int) -> Before:
     """An execution begins, whose inputs have these names: what it is compared with is copied."""
+    region.begin(execution)
     refuse(region, args)
     with alone():
         # An optimizer's parameters are not inputs of the graph but attributes of it.

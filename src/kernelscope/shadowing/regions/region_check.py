@@ -37,7 +37,6 @@ from .region_culprit import (
 )
 
 DYNAMO = "Dynamo"
-_LATER = "a value or a size that was made constant when it was compiled may have changed."
 MERGED = "it shares memory with another input, one of them is written to, and only the whole has a gradient"
 UNMATCHED = "eager draws different random numbers, and it is not known which correspond"
 
@@ -115,10 +114,11 @@ class RegionCheck:
         return KnownWrong(steps, sum(c.times for c in others) - steps, self.counts.launches)
 
     def add(
-        self, region: Region, differences: Sequence[Difference], known: KnownWrong, step: str = ""
+        self, region: Region, differences: Sequence[Difference], known: KnownWrong, part: str, step: str = ""
     ) -> None:
-        """`step` of the compiler is to blame, where it is known already."""
+        """`part` that was compared; empty: not all of it. `step` is to blame, where it is known already."""
         if not differences:
+            region.right[part] = region.execution
             return
         result, first, now = self.result, differences[0], self.known()
         if now.steps > known.steps or now.launches > known.launches:
@@ -126,8 +126,8 @@ class RegionCheck:
             return
         found = suspect_of_region(result.suspects_since(known.launch), region, first) if not step else None
         suspect = Suspect(step) if step else blame(region, first)
-        if region.execution > 1 and region.compile_id not in {c.graph for c in result.culprits}:
-            result.note(f"{region.name} was right until execution {region.execution}: {_LATER}")
+        if (when := region.when_right(part)) and region.compile_id not in {c.graph for c in result.culprits}:
+            result.note(when)
         result.add(found or culprit_of_region(region, differences, suspect))
 
 
@@ -142,9 +142,9 @@ class _Execution:
 
     def run(self, call: Compiled, args: Sequence[Any]) -> Any:
         region, check = self._region, self._check
-        known, before, region.execution = check.known(), None, self._executions.count
+        known, before = check.known(), None
         with self._own_work():
-            before = begun(region, self._traced.names, args)
+            before = begun(region, self._traced.names, args, self._executions.count)
         with noted_draws() as draws:
             try:
                 result = call(*args)
@@ -166,7 +166,7 @@ class _Execution:
         found = failure_of_compiled_code(error, References(before.eager).run)
         self._check.counts.regions += self._executions.is_first
         self._check.counts.traced_regions += self._executions.is_first
-        self._check.add(self._region, found, known)
+        self._check.add(self._region, found, known, "results")
 
     def _compare(self, before: Before, result: Any, known: KnownWrong, draws: Draws) -> None:
         region, check, args = self._region, self._check, before.given
@@ -199,8 +199,10 @@ class _Execution:
         is_counted = self._count(references, arbitrary + random)
         for operator, reason in same.wrong_draws.items():
             words = f"eager would not draw it: {reason}"
-            check.add(region, [Difference(f"what {operator} draws", words)], known, f"lowering of {operator}")
-        check.add(region, [*found, *more], known)
+            drawn = [Difference(f"what {operator} draws", words)]
+            check.add(region, drawn, known, "results", f"lowering of {operator}")
+        is_partial = arbitrary + random and references.is_unmatched
+        check.add(region, [*found, *more], known, "" if is_partial else "results")
         if found or more or same.wrong_draws:
             return
         own = OwnGradients(made, args, before.edges)
@@ -266,11 +268,11 @@ class _Execution:
             if value is None:
                 raise Unjudged("it ended with an exception")
             words = f"it returns {len(made)} values, and in eager {len(same.results)}"
-            self._add_of_dynamo([Difference("the result", words)], function.asks)
+            self._add_of_dynamo([Difference("the result", words)], function.asks, "returned")
             return False
         whats = [f"result {i}" if len(made) > 1 else "the result" for i in range(len(made))]
         picks = [(lambda run, i=i: run.results[i]) for i in range(len(made))]
-        found, _ = compare_values(made, references, picks, whats, "result")
+        found, arbitrary = compare_values(made, references, picks, whats, "result")
         after = [f"{name or f'input {i}'} after the call" for i, name in enumerate(region.names)]
         inputs = [(lambda run, i=i: run.inputs[i]) for i in range(len(args))]
         found += compare_values(args, references, inputs, after, "input")[0]
@@ -279,10 +281,10 @@ class _Execution:
             found += compare_layouts(made, same.results, whats, pads=may_be_padded(args, made))
             everything, eagers = [*made, *args], [*same.results, *args]
             found += compare_aliases(everything, eagers, [*whats, *after], len(made))
-        self._add_of_dynamo(found, function.asks)
+        self._add_of_dynamo(found, function.asks, "" if arbitrary and references.is_unmatched else "returned")
         return not found
 
-    def _add_of_dynamo(self, found: Sequence[Difference], asks: bool) -> None:
+    def _add_of_dynamo(self, found: Sequence[Difference], asks: bool, part: str) -> None:
         if found and asks:
             self._check.counts.traced_regions += self._executions.is_first
             self._check.result.note(
@@ -290,7 +292,7 @@ class _Execution:
                 "something different: it was compared with the graph that Dynamo traced, not with its code."
             )
         else:
-            self._check.add(self._region, found, self._check.known(), DYNAMO)
+            self._check.add(self._region, found, self._check.known(), part, DYNAMO)
 
     def _watch_gradients(
         self, before: Before, made: Sequence[Any], known: KnownWrong, own: OwnGradients
@@ -298,7 +300,7 @@ class _Execution:
         eager, given, edges = before
         outputs = [*made, *given]
         check, region, at_begin = self._check, self._region, [known]
-        region.eager, counts = None, self._executions.is_first
+        region.eager, counts, execution = None, self._executions.is_first, region.execution
 
         def begin() -> None:
             # The steps that led to the backward graph were compared when the forward graph first ran.
@@ -307,7 +309,7 @@ class _Execution:
         def end(backward: Backward) -> None:
             if check.is_open:
                 with check.own_work(region, counts=counts), alone(), torch.enable_grad():
-                    region.eager = eager
+                    region.eager, region.execution = eager, execution
                     self._compare_gradients(eager, backward, at_begin[0], own)
 
         is_watched = watch_backward(outputs, edges, begin, torch.compiler.disable(end))  # type: ignore[no-untyped-call]
@@ -330,9 +332,9 @@ class _Execution:
         picks = [(lambda run, i=i: run.results[i]) for i in wanted]
         found, arbitrary = compare_values(zeros, references, picks, [whats[i] for i in wanted], "gradient")
         self._check.counts.arbitrary += arbitrary
-        if arbitrary and references.is_unmatched:
+        if is_partial := bool(arbitrary and references.is_unmatched):
             self._leave_out(f"{arbitrary} gradients")
-        self._check.add(region, found, known)
+        self._check.add(region, found, known, "" if is_partial else "gradients")
         if found or references.is_unmatched:
             return
         try:
@@ -345,4 +347,4 @@ class _Execution:
             pairs = zip(zeros, (gradients[i] for i in wanted), strict=True)
             theirs = [torch.zeros_like(z) if gradient is None else gradient for z, gradient in pairs]
             found, _ = compare_values(theirs, references, picks, [whats[i] for i in wanted], "gradient")
-            self._add_of_dynamo([*map(with_sides_swapped, found)], asks)
+            self._add_of_dynamo([*map(with_sides_swapped, found)], asks, "own gradients")

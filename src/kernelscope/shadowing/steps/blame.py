@@ -113,7 +113,7 @@ def _differs(plain: Any, decomposition: Any, args: Any, kwargs: Any) -> bool:
         for value, narrow in zip(_tensors(wides), _tensors((args, kwargs)), strict=True):
             mode.learn(value, narrow.dtype)
         with mode:
-            return _tensors(plain(*wides[0], **wides[1]))[index].double()
+            return _tensors(plain(*wides[0], **wides[1]))[index]
 
     tensors = (*ours, *_tensors((args, kwargs)))
     inner = max((rounding_of(plain, t.dtype, t.device) for t in tensors), default=0.0)

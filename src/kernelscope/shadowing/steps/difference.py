@@ -13,6 +13,7 @@ from torch.fx import Node
 from kernelscope.shadowing.checks.judge import judge
 from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
+from kernelscope.shadowing.reference.small_errors.rounding import widen
 from kernelscope.shadowing.regions.second_opinion import judge_whole
 
 from .side import Side
@@ -135,7 +136,8 @@ def _compared_with_input(side: Side, name: str, made: Made) -> Verdict | str:
         return "only one side of the step writes to it"
     if made.value.shape != before.shape:
         return Verdict(True, reason=f"it has shape {list(made.value.shape)} instead of {list(before.shape)}")
-    return judge(made.value.to(before.dtype), before, before.double, before.double, side.eps)
+    wide = partial(widen, before)
+    return judge(made.value.to(before.dtype), before, wide, wide, side.eps)
 
 
 def _not_tensors(eager: Any, value: Any) -> Verdict | str:

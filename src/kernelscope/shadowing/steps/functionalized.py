@@ -6,6 +6,7 @@ A write through a view shows in the tensors that share memory with it, so these 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
 from kernelscope.shadowing.checks.judge import judge
-from kernelscope.shadowing.reference.small_errors.rounding import eps_of
+from kernelscope.shadowing.reference.small_errors.rounding import eps_of, widen
 
 from .traced_graphs import WithoutEffects
 
@@ -93,7 +94,8 @@ def differ(one: Any, other: Any) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype:
         return True
     eps = eps_of(one.dtype) or eps_of(torch.float32)
-    return judge(other, one, one.double, one.double, eps).is_wrong
+    wide = partial(widen, one)
+    return judge(other, one, wide, wide, eps).is_wrong
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
