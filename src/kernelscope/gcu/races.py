@@ -14,12 +14,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelscope.config import sanitizer_environment
 from kernelscope.native.compiler import NativeError
 
 from . import toolchain
 from .choreo import translate
 
 FLAGS = ("-std=c++17", "-O1", "-g", "-fwrapv", "-fsanitize=thread")  # OpenMP itself is not understood by it
+# The program's own status stays, and each report has the form that is read here.
+_OPTIONS = "exitcode=0 report_bugs=1 symbolize=1 color=never stack_trace_format=DEFAULT"
 _NO_SANITIZER = re.compile("cannot find .*tsan|unsupported option.*thread|sanitizer.*not supported")
 _ACCESS = re.compile(r"^  (?:Previous )?(?:atomic )?(read|write) of size", re.IGNORECASE)
 _FATAL = re.compile("FATAL: ThreadSanitizer: (.*)")
@@ -68,10 +71,7 @@ def run_with_races(path: Path, source: str) -> int:
 def _reported(cpp: str, folder: Path, path: Path) -> tuple[int, str]:
     """How the program ended, and what the sanitizer wrote."""
     text, binary = folder / "program.cpp", folder / "program"
-    # Its own status stays, and what it prints itself. A variable of the environment overrides this.
-    options = f"log_path='{folder / 'races'}' exitcode=0"
-    given = f'extern "C" const char* __tsan_default_options() {{ return "{options}"; }}'
-    text.write_text(f"{cpp}\n{given}\n", encoding="utf-8")
+    text.write_text(cpp, encoding="utf-8")
     command = toolchain.compile_command(
         *toolchain.headers_in(path.parent), str(text), "-o", str(binary), flags=FLAGS
     )
@@ -82,7 +82,9 @@ def _reported(cpp: str, folder: Path, path: Path) -> tuple[int, str]:
             advice = "install it (Debian, Ubuntu: libtsan2; Fedora: libtsan)"
             raise NativeError(f"--races needs the thread sanitizer of the C++ compiler; {advice}") from error
         raise
-    status = subprocess.run([str(binary)], check=False).returncode
+    options = f"log_path='{folder / 'races'}' {_OPTIONS}"
+    environment = sanitizer_environment(options)
+    status = subprocess.run([str(binary)], check=False, env=environment).returncode
     reports = sorted(folder.glob("races.*"))
     return status, "".join(each.read_text(encoding="utf-8", errors="replace") for each in reports)
 

@@ -44,7 +44,14 @@ REFUSED = [
     ("c = mma.fill 0.0f;\nmma.row.col.sp c, c, c;", 3, "`mma.row.col.sp` is only known to the hardware"),
     ("c = mma.fill 0.0f;\nc = 3;", 3, "a matrix can be changed by += -= *= /= and a number"),
     ("c = mma.fill 1;\nc /= 2;", 3, "write 2.0f, not 2"),
-    ("tma.transp<1, 0> x => x;", 2, "there is no tma.transp"),
+    ("tma.transp<1, 0> x => x;", 2, "there is no tma.transp; use copy or any"),
+    ("dma.move x => x;", 2, "there is no dma.move; use copy, pad, transp or any"),
+    ("a = dma.copy x.span_as([]) => local;", 2, "at least one size is expected here"),
+    ("local s32 [] z;", 2, "at least one size is expected here"),
+    ("parallel p by [] { }", 2, "at least one size is expected here"),
+    ("foreach i in [] { }", 2, "there is nothing to count here"),
+    ("a = dma.copy x.subspan().at() => local;", 2, "a tile of rank 0 in data of rank 2"),
+    ("a = dma.copy x.view().from() => local;", 2, "a tile of rank 0 in data of rank 2"),
     (
         "with i in [4] {\nforeach i(:1:) {\nx.at(i, 0) = 1;\n}\n}",
         4,
@@ -142,13 +149,38 @@ __co__ void f(s32 [4] x) {{
 """
 
 
+SQUARES = """__co__ auto squares(s32 [2, 2] x) {
+  s32 [2, 2] out;
+  parallel p by 1 {
+    m = mma.load x;
+    mma.row.col m, m, m;
+    mma.store m, out;
+  }
+  return out;
+}
+
+int main() {
+  auto x = choreo::make_spandata<choreo::s32>(2, 2);
+  for (int i = 0; i < 4; ++i) x.data()[i] = i + 1;
+  auto y = squares(x.view());
+  for (int i = 0; i < 4; ++i) std::cout << y.data()[i] << " ";
+}
+"""
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
         ("int i = threadIdx.x;", "/k.co:3:11: error: `threadIdx` belongs to an accelerator"),
         ("auto v = __dtu_l_vclr_va();", "/k.co:3:12: error: `__dtu_l_vclr_va` belongs to an accelerator"),
         ('}\n#include "tcle.h"\nvoid g() {', "error: `tcle.h` comes with an accelerator"),
+        ('}\n#include "tops/runtime.h"\nvoid g() {', "error: `tops/runtime.h` comes with an accelerator"),
         ('}\n#include "mine.h"\nvoid g() {', "error: the header `mine.h` is neither beside this file nor"),
+        ('}\n#include "topsort.h"\nvoid g() {', "error: the header `topsort.h` is neither beside this file"),
+        ("float4 v{};", "/k.co:3:3: error: `float4` belongs to an accelerator"),
+        ("cutlass::half_t v{};", "/k.co:3:3: error: `cutlass` belongs to an accelerator"),
+        ("struct dim3 { int x; }; *x = dim3{}.nothing;", "/k.co:3:39: error: "),
+        ("*x = nothing; // not a float4", "/k.co:3:8: error: "),
         ("*x = nothing;", "/k.co:3:8: error: "),
     ],
 )
@@ -158,7 +190,15 @@ def test_what_cpp_does_not_know_is_said_at_its_line(
     done, err = check(tmp_path, KERNEL.format(line), capsys)
     assert done == 1
     assert said in err
+    assert ("accelerator" in err) is ("accelerator" in said)
     assert "-std=c++17" not in err  # not the compiler's command
+
+
+def test_a_matrix_may_be_multiplied_into_itself(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "squares.co"
+    file.write_text(SQUARES, encoding="utf-8")
+    assert main(["choreo", "run", str(file)]) == 0
+    assert capfd.readouterr().out.split() == ["8", "12", "18", "26"]
 
 
 def test_a_header_beside_the_program_is_found(

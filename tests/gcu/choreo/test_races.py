@@ -44,6 +44,32 @@ def test_a_neighbours_element_is_read_without_a_barrier(
     assert captured.err == f"{file}:5: two threads use the same element: {here}, {there}\n"
 
 
+def test_options_of_the_user_do_not_hide_races(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(
+        "TSAN_OPTIONS",
+        f"log_path={tmp_path}/elsewhere exitcode=9 report_bugs=0 color=always stack_trace_format='%n'",
+    )
+    file = tmp_path / "racing.co"
+    file.write_text(WITHOUT_BARRIER, encoding="utf-8")
+    assert main(["choreo", "run", "--races", str(file)]) == 1
+    assert f"{file}:5: two threads use the same element" in capfd.readouterr().err
+    assert [each.name for each in tmp_path.iterdir()] == [file.name]
+
+
+def test_other_options_of_the_user_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    left_out = tmp_path / "left out.txt"
+    left_out.write_text("race:*\n", encoding="utf-8")
+    monkeypatch.setenv("TSAN_OPTIONS", f"suppressions='{left_out}'")
+    file = tmp_path / "racing.co"
+    file.write_text(WITHOUT_BARRIER, encoding="utf-8")
+    assert main(["choreo", "run", "--races", str(file)]) == 0
+    assert not capfd.readouterr().err
+
+
 def test_with_a_barrier_the_status_is_the_programs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "right.co"
     file.write_text(SHIFTED, encoding="utf-8")

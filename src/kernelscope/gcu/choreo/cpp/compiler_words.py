@@ -12,13 +12,20 @@ _MISSING = re.compile(r"^(?P<name>\S+): No such file|'(?P<clang>[^']+)' file not
 _SHOWN = 3
 # Headers and names that only the compiler of an accelerator has.
 _VENDOR_HEADER = re.compile(
-    r"tcle|acore|libra|tops|krt|dtu|sip\d|choreo_\w+\.h|cuda|cute|cutlass|cooperative_groups|mma\.h|hip/|curand|cublas"
+    r"(?:tcle|acore|libra|tops|krt|dtu|sip\d+|cute|cutlass|cooperative_groups|hip)(?:[/_.].*)?"
+    r"|(?:cuda|curand|cublas)\w*[/.].*|choreo_\w+\.h|mma\.h"
 )
 _VENDOR = re.compile(
     r"\b(?:__dtu_\w+|tcle(?:::\w+)?|tops(?:::\w+)?|acore(?:::\w+)?|__vector|threadIdx|blockIdx|blockDim|gridDim"
     r"|__sync(?:threads|warp)|__shfl\w*|__ldg|__shared__|__constant__|cuda[A-Z]\w*|cute|cutlass|wmma|nvcuda"
     r"|v[a]?\d+[fiu]\d+(?:x\d)?|smr_t|tar_t|vcc_t|vbool\d+_t|generic_ptr|__TCLE_AS__|TCLE_\w+|hip[A-Z]\w*"
     r"|atomicAdd|__nv_\w+|__builtin_amdgcn_\w+|__tops_\w+|uint4|float4|int4|half2|__half2|dim3)\b"
+)
+# What GCC and Clang say of a name that nothing declares.
+_UNKNOWN = re.compile(
+    r"[‘'`](?P<name>[^’'`]+)[’'](?: in namespace .*)?"
+    r" (?:was not declared|has not been declared|does not name a|is not a namespace)"
+    r"|(?:undeclared identifier|unknown type name) '(?P<clang>[^']+)'"
 )
 _ONLY_THERE = "so this kernel runs on that hardware only; for the CPU, write it in plain C++"
 
@@ -56,17 +63,14 @@ def _special(place: _Place, source: str) -> _Place | None:
     missing = _MISSING.search(place.text)
     if missing is not None:
         name = missing["name"] or missing["clang"]
-        if _VENDOR_HEADER.match(name):
+        if _VENDOR_HEADER.fullmatch(name):
             text = f"`{name}` comes with an accelerator, {_ONLY_THERE}"
         else:
             text = f"the header `{name}` is neither beside this file nor on the compiler's path"
         return _Place(place.line, place.column, text)
-    lines = source.splitlines()
-    line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
-    quoted = " ".join(re.findall(r"[‘'`]([^’'`]+)[’']", place.text))
-    named = _VENDOR.search(quoted) or _VENDOR.search(line[place.column - 1 :]) or _VENDOR.search(line)
+    unknown = _UNKNOWN.search(place.text)
+    named = _VENDOR.search(unknown["name"] or unknown["clang"]) if unknown is not None else None
     if named is None:
         return None
-    column = line.find(named.group()) + 1 or place.column
     text = f"`{named.group()}` belongs to an accelerator, {_ONLY_THERE}"
-    return _Place(place.line, column, text)
+    return _Place(place.line, place.column, text)

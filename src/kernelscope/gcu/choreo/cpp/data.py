@@ -81,7 +81,7 @@ class DataExpressions:
             case tree.Tile():
                 return self._window(self.data(e.of), e)
             case tree.SpanAs():
-                return self._span_as(self.data(e.of), self.shape(e.dims), e.span)
+                return self._span_as(self.data(e.of), self.shape(e.dims, e.span), e.span)
         raise ChoreoError("expected data here", e.span)
 
     def array_item(self, e: tree.Derive) -> Data | Buffers | Events | None:
@@ -143,7 +143,7 @@ class DataExpressions:
         given = None
         if counts is not None:  # `_` is one chunk
             given = tuple(
-                d for c in counts for d in ((ONE,) if isinstance(c, tree.Whole) else self.shape((c,)))
+                d for c in counts for d in ((ONE,) if isinstance(c, tree.Whole) else self.shape((c,), c.span))
             )
         if len(indices) != len(data.shape) or (given is not None and len(given) != len(data.shape)):
             n = len(indices) if given is None else len(given)
@@ -219,7 +219,7 @@ class DataExpressions:
         """Sizes one by one; None where a whole dimension is meant."""
         found: list[Dim | None] = []
         for item in items:
-            found += [None] if isinstance(item, tree.Whole) else self.shape((item,))
+            found += [None] if isinstance(item, tree.Whole) else self.shape((item,), item.span)
         return found
 
     def _window(self, data: Data, e: tree.Tile) -> Data:
@@ -227,7 +227,7 @@ class DataExpressions:
         indices = self._indices(e.index) if e.index else [(dim(0), e.span) for _ in data.shape]
         sizes = self._sizes(e.sizes)
         for given in (sizes, e.steps, e.strides, indices):
-            if given and len(given) != len(data.shape):
+            if (given or given is sizes) and len(given) != len(data.shape):
                 raise ChoreoError(f"a tile of rank {len(given)} in data of rank {len(data.shape)}", e.span)
         offset, shape, strides = data.offset, [], []
         for i, ((at, where), extent, apart) in enumerate(zip(indices, data.shape, data.strides, strict=True)):

@@ -189,7 +189,9 @@ class Expressions(CallExpressions):
                 items = (value,)
         return tuple(i if isinstance(i, Dim) else known_or_text(self._number(i)) for i in items)
 
-    def shape(self, items: tuple[tree.Expr, ...]) -> tuple[Dim, ...]:
+    def shape(self, items: tuple[tree.Expr, ...], span: Span) -> tuple[Dim, ...]:
+        if not items:
+            raise ChoreoError("at least one size is expected here", span)
         return possible(tuple(d for item in items for d in self.dims_of(item)), items[0].span)
 
     def _scalar(self, e: tree.Expr) -> Value:

@@ -88,7 +88,7 @@ class CppFunction:
         if returned is None:
             return None
         if isinstance(returned, tree.DeclareBuffer):
-            shape = e.shape(with_values(returned.dims, f.body[: f.body.index(returned)]))
+            shape = e.shape(with_values(returned.dims, f.body[: f.body.index(returned)]), returned.span)
             name = cpp_name(returned.name)
             output = Data(returned.element, shape, contiguous(shape), name, dim(0), returned.name)
             self._scope.declare(returned.name, output, returned.span)

@@ -222,7 +222,7 @@ class Statements(Fragments):
         self.scope.declare(s.name, Scalar(name, kind, low, high, is_mutable=s.is_mutable), s.span)
 
     def _buffer(self, s: tree.DeclareBuffer, rest: tree.Block) -> None:
-        shape = self.expressions.shape(s.dims)
+        shape = self.expressions.shape(s.dims, s.span)
         name = self.local(s.name)
         goal = becomes(s, rest) if self._elide else None
         if goal is not None and isinstance(goal.dma.target, tree.Expr):

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "element_types.h"
@@ -30,12 +31,14 @@ class fragment {
     if (fits && rows_ == 0) shape(rows, columns);
     check(fits && rows_ == rows && columns_ == columns, message);
     if (!fits || rows_ != rows || columns_ != columns) return;
+    std::vector<double> sum = values_;  // this may be a or b
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t k = 0; k < depth; ++k) {
         const double x = a_turned ? a.values_[k * rows + i] : a.values_[i * depth + k];
         for (int64_t j = 0; j < columns; ++j)
-          values_[i * columns + j] += x * (b_turned ? b.values_[j * depth + k] : b.values_[k * columns + j]);
+          sum[i * columns + j] += x * (b_turned ? b.values_[j * depth + k] : b.values_[k * columns + j]);
       }
+    values_ = std::move(sum);
   }
   template <class T>
   void store(T* to, int64_t rows, int64_t columns, int64_t down, int64_t across, const char* message) {

@@ -14,12 +14,13 @@ def dma(c: Cursor) -> tree.Dma:
     word = c.next()
     start, engine = word.span, word.text
     c.expect(".", f"and an operation after {engine}")
-    kind = c.name("copy, pad, transp or any")
+    known = ("copy", "any") if engine == "tma" else ("copy", "pad", "transp", "any")
+    offered = f"{', '.join(known[:-1])} or any"
+    kind = c.name(offered)
+    if kind.text not in known:
+        raise ChoreoError(f"there is no {engine}.{kind.text}; use {offered}", kind.span)
     if kind.text == "any":
         return tree.Dma("any", span=start)
-    known = ("copy",) if engine == "tma" else ("copy", "pad", "transp")
-    if kind.text not in known:
-        raise ChoreoError(f"there is no {engine}.{kind.text}; use copy, pad, transp or any", kind.span)
     # `.async`, `.swiz<n>` and the settings, in any order
     given: tuple[tree.Expr, ...] = ()
     is_async, swizzle, event = False, None, None

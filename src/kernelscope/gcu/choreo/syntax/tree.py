@@ -195,7 +195,7 @@ class Effect(Stmt):
 class Matrix(Stmt):
     """One step of `mma`: a matrix in registers is filled, loaded, multiplied or stored."""
 
-    action: str  # "fill", "load", "product" or "store"
+    action: str  # "fill", "load", "product", "store" or "commit"
     name: str  # the matrix that is written, or stored
     operands: tuple[Expr, ...]
     words: tuple[str, ...] = ()  # of a product the orders; of fill a type; of store "transp"

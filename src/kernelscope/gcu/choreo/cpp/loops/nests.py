@@ -19,7 +19,7 @@ from kernelscope.gcu.choreo.cpp.values import (
     cpp_name,
 )
 from kernelscope.gcu.choreo.syntax import tree
-from kernelscope.gcu.choreo.syntax.errors import ChoreoError
+from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 from kernelscope.gcu.choreo.syntax.walk import has_parallel, nodes, written
 
 from .block_loops import BlockLoops
@@ -65,7 +65,7 @@ class Loops(BlockLoops):
         self.emit(f"{word};")
 
     def _parallel(self, s: tree.Parallel) -> None:
-        counted = [self._level(level) for level in s.levels]
+        counted = [self._level(level, s.span) for level in s.levels]
         self.parallel.append(", ".join(f"{'/'.join(n) or '_'} by {shown(d)[1:-1]}" for n, d in counted))
         with self.looping(0):
             if self.needs_team(s) or (self.as_threads and not self.in_team and not has_parallel(s.body)):
@@ -134,8 +134,8 @@ class Loops(BlockLoops):
             self.declare_thread(names[0], Several(tuple(variables)), s.span)
         return len(dims)
 
-    def _level(self, level: tree.Level) -> tuple[list[str], tuple[Dim, ...]]:
-        dims = self.expressions.shape(level.bound)
+    def _level(self, level: tree.Level, span: Span) -> tuple[list[str], tuple[Dim, ...]]:
+        dims = self.expressions.shape(level.bound, span)
         if level.names and len(level.names) not in (1, len(dims)):
             raise ChoreoError(f"{len(level.names)} names for {len(dims)} bounds", level.bound[0].span)
         for extent in dims:
@@ -267,6 +267,8 @@ class Loops(BlockLoops):
         return step.text
 
     def _nest(self, s: tree.Foreach, headers: list[tuple[str, LoopHead]]) -> None:
+        if not headers:
+            raise ChoreoError("there is nothing to count here", s.span)
         name, innermost = headers[-1]
         vectorised = not self.in_team and vectorises(s, {name, *self._wholes(s)})
         for _, header in headers[:-1]:
