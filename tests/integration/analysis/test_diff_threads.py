@@ -1,11 +1,9 @@
-"""`diff` on runs of real programs whose threads compute at the same time, in another order in each run."""
+"""`diff` on runs of real programs whose threads take turns, in another order in each run."""
 
 from __future__ import annotations
 
 import queue
-import random
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,11 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.turns import TIMEOUT, Turns, joined
 
 import kernelscope
 from kernelscope import Divergence, Run
 
-REPEATS = 12
+REPEATS = 6
 Work = Callable[[torch.Tensor], torch.Tensor]
 Recorder = Callable[[Callable[[], Any]], Run]
 
@@ -27,13 +26,17 @@ def weights(number: int, *shape: int) -> torch.Tensor:
     return torch.arange(torch.Size(shape).numel()).reshape(shape).mul(0.37 + number).sin()
 
 
-def eager(x: torch.Tensor) -> torch.Tensor:
-    return torch.relu(x @ weights(1, 16, 16)) + x.cos()
+def eager(x: torch.Tensor, turn: Callable[[], None]) -> torch.Tensor:
+    product = x @ weights(1, 16, 16)
+    turn()
+    positive = torch.relu(product)
+    turn()
+    return positive + x.cos()
 
 
 @pytest.fixture(scope="module")
 def models() -> list[Work]:
-    """Eager and compiled code, compiled before the threads begin."""
+    """Compiled before the threads begin."""
 
     def small(x: torch.Tensor) -> torch.Tensor:
         return (x.sin() + 1).softmax(-1)
@@ -45,88 +48,88 @@ def models() -> list[Work]:
     compiled = [torch.compile(small), torch.compile(large)]
     for model in compiled:
         model(torch.ones(4, 16))
-    return [compiled[0], eager, compiled[1]]
-
-
-def wait() -> None:
-    time.sleep(random.random() * 0.002)
-
-
-def together(works: list[Callable[[int], None]], rounds: int = 5) -> None:
-    """Each on a thread of its own, all of them let go at once in every round."""
-    barrier = threading.Barrier(len(works))
-
-    def rounds_of(work: Callable[[int], None]) -> None:
-        for n in range(rounds):
-            barrier.wait()
-            wait()
-            work(n)
-
-    threads = [threading.Thread(target=rounds_of, args=(work,)) for work in works]
-    for thread in random.sample(threads, len(threads)):
-        thread.start()
-    for thread in threads:
-        thread.join()
+    return compiled
 
 
 class Program:
-    """What the threads of one execution do; `fault` makes one of them compute something else."""
+    """What the threads of one execution do; `fault` makes one of them compute something else.
 
-    def __init__(self, models: list[Work], fault: str = "") -> None:
-        self.models, self.fault = models, fault
+    The seed decides in which order they take turns; without one, they compute at the same time.
+    """
+
+    def __init__(self, models: list[Work], seed: int | None, fault: str = "") -> None:
+        self.models, self.seed, self.fault = models, seed, fault
 
     def serve(self, threads: int) -> None:
         """Each thread has its model and goes on with its own result."""
-        states = [weights(10 + n, 4, 16) for n in range(threads)]
+        turns, states = Turns(self.seed, threads), [weights(10 + n, 4, 16) for n in range(threads)]
 
-        def work(thread: int, n: int) -> None:
-            if self.fault and (thread, n) == (threads - 1, 3):
-                states[thread].view(-1).numpy()[5] += 0.125  # not recorded
-            states[thread] = self.models[thread % len(self.models)](states[thread])
+        def work(thread: int, turn: Callable[[], None]) -> None:
+            for n in range(5):
+                turn()
+                if self.fault and (thread, n) == (threads - 1, 3):
+                    states[thread].view(-1).numpy()[5] += 0.125  # not recorded
+                if thread % 3 == 1:
+                    states[thread] = eager(states[thread], turn)
+                else:
+                    states[thread] = self.models[thread % 3 // 2](states[thread])
 
-        together([lambda n, thread=thread: work(thread, n) for thread in range(threads)])  # type: ignore[misc]
+        turns.together(work)
 
     def twins(self, threads: int) -> None:
         """All threads run the same model, on other values."""
-        states = [weights(20 + n, 4, 16) for n in range(threads)]
+        turns, states = Turns(self.seed, threads), [weights(20 + n, 4, 16) for n in range(threads)]
 
-        def work(thread: int, n: int) -> None:
-            number = 1.5 if self.fault and (thread, n) == (1, 2) else 1.25
-            states[thread] = eager(torch.mul(states[thread], number))
+        def work(thread: int, turn: Callable[[], None]) -> None:
+            for n in range(5):
+                turn()
+                number = 1.5 if self.fault and (thread, n) == (1, 2) else 1.25
+                product = torch.mul(states[thread], number)
+                turn()
+                states[thread] = eager(product, turn)
 
-        together([lambda n, thread=thread: work(thread, n) for thread in range(threads)])  # type: ignore[misc]
+        turns.together(work)
 
     def pool(self, threads: int) -> None:
         """Whichever thread is free takes the next piece of work."""
+        turns = Turns(self.seed, threads, in_all=10)
 
         def work(n: int) -> torch.Tensor:
-            wait()
-            x = self.models[0](weights(30 + n, 4, 16))
-            wait()
-            return self.models[2](x.clamp(max=0.05 if self.fault and n == 6 else 0.06))
+            with turns.taken_by(n) as turn:
+                x = self.models[0](weights(30 + n, 4, 16))
+                turn()
+                x = x.clamp(max=0.05 if self.fault and n == 6 else 0.06)
+                turn()
+                return self.models[1](x)
 
         with ThreadPoolExecutor(threads) as pool:
-            torch.stack(list(pool.map(work, range(10)))).sum()
+            torch.stack(list(pool.map(work, range(10), timeout=TIMEOUT))).sum()
 
     def hand_over(self, threads: int) -> None:
         """Threads load batches, the main thread computes with them."""
         batches: list[queue.Queue[torch.Tensor]] = [queue.Queue(2) for _ in range(threads)]
+        turns = Turns(self.seed, threads + 1)
 
         def load(thread: int) -> None:
-            for n in range(4):
-                wait()
-                number = 0.75 if self.fault and (thread, n) == (0, 2) else 0.5
-                batches[thread].put(weights(40 + 4 * thread + n, 4, 16).clamp(min=-number))
+            with turns.taken_by(thread) as turn:
+                for n in range(4):
+                    while batches[thread].full():
+                        turn()
+                    number = 0.75 if self.fault and (thread, n) == (0, 2) else 0.5
+                    batch = weights(40 + 4 * thread + n, 4, 16)
+                    turn()
+                    batches[thread].put(batch.clamp(min=-number), timeout=TIMEOUT)
 
         loaders = [threading.Thread(target=load, args=(thread,)) for thread in range(threads)]
         for loader in loaders:
             loader.start()
         x = weights(50, 4, 16)
-        for n in range(4 * threads):
-            wait()
-            x = self.models[0](x + batches[n % threads].get())
-        for loader in loaders:
-            loader.join()
+        with turns.taken_by(threads) as turn:
+            for n in range(4 * threads):
+                while batches[n % threads].empty():
+                    turn()
+                x = self.models[0](x + batches[n % threads].get(timeout=TIMEOUT))
+        joined(loaders)
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -157,18 +160,19 @@ CASES = [("serve", 2), ("serve", 4), ("twins", 3), ("pool", 3), ("hand_over", 2)
 def test_another_order_is_no_divergence(
     models: list[Work], record: Recorder, name: str, threads: int
 ) -> None:
-    def once() -> Run:
-        return record(lambda: getattr(Program(models), name)(threads))
+    def once(seed: int | None) -> Run:
+        return record(lambda: getattr(Program(models, seed), name)(threads))
 
-    first = once()
+    first = once(0)
     orders = {order_of(first)}
-    for _ in range(REPEATS):
-        with closing(once()) as again:
+    for seed in (*range(1, REPEATS), None):
+        with closing(once(seed)) as again:
             found = kernelscope.diff(first, again)
             assert not found, str(found)
             assert found.compared.pairs == len(first)
-            orders.add(order_of(again))
-    assert len(orders) > REPEATS // 2  # the threads did take turns in other ways
+            if seed is not None:
+                orders.add(order_of(again))
+    assert len(orders) == REPEATS  # the turns were others each time
 
 
 def named(found: Divergence, run: Run) -> str:
@@ -194,9 +198,9 @@ def test_a_difference_in_one_thread(
     kernel: str,
     thread: bool,
 ) -> None:
-    for _ in range(3):
-        a = record(lambda: getattr(Program(models), name)(threads))
-        b = record(lambda: getattr(Program(models, "fault"), name)(threads))
+    for seed in range(3):
+        a = record(lambda: getattr(Program(models, seed), name)(threads))  # noqa: B023
+        b = record(lambda: getattr(Program(models, seed + 3, "fault"), name)(threads))  # noqa: B023
         found = kernelscope.diff(a, b)
         assert found.verdict == "inputs-differ", str(found)
         assert named(found, b) == kernel, str(found)
@@ -207,19 +211,21 @@ def test_a_difference_in_one_thread(
 
 def test_a_thread_that_only_one_run_has(models: list[Work], record: Recorder) -> None:
     def start(*, extra: bool) -> None:
-        over = threading.Event()
+        ready, over = threading.Event(), threading.Event()
 
         def more() -> None:
             weights(60, 3).tan()
-            over.wait()  # the number of a thread that has ended may be given to the next one
+            ready.set()
+            over.wait(TIMEOUT)  # the number of a thread that has ended may be given to the next one
 
         thread = threading.Thread(target=more)
         if extra:
             thread.start()
-        Program(models).serve(2)
+            assert ready.wait(TIMEOUT)
+        Program(models, seed=0).serve(2)
         over.set()
         if extra:
-            thread.join()
+            joined([thread])
 
     a, b = record(lambda: start(extra=False)), record(lambda: start(extra=True))
     found = kernelscope.diff(a, b)
