@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 Action = Callable[[], None]
+Load = Callable[[Callable[[Any], None], Any], None]  # with what executes a module, and the module
 
 
 def after_import(name: str, action: Action) -> None:
@@ -33,6 +36,7 @@ class AfterImport:
         self._name = name
         self._actions = [action]
         self._is_over = False
+        self._loading = 0  # by a loader that tells when it is done
         self._moves = 8
         self._lock = threading.Lock()
         self._here = threading.local()
@@ -56,12 +60,16 @@ class AfterImport:
         spec = self._ask_the_others(name, path, target)
         loader: Any = spec.loader if spec is not None else None
         if spec is not None and type(loader) is not WatchedLoader and hasattr(loader, "exec_module"):
-            spec.loader = WatchedLoader(loader, self._loaded)  # type: ignore[assignment]
+            spec.loader = WatchedLoader(loader, partial(self._load, name))  # type: ignore[assignment]
         return spec
 
     def _is_loaded_unseen(self) -> bool:
         """A finder in front of this one has found the module: it acts when the next one has been loaded."""
-        spec = getattr(sys.modules.get(self._name), "__spec__", None)  # None: a stand-in of the program
+        module = sys.modules.get(self._name)
+        is_lazy = type(module).__getattribute__ is not ModuleType.__getattribute__  # a look would load it
+        if self._loading or is_lazy:
+            return False
+        spec = getattr(module, "__spec__", None)  # None: a stand-in of the program
         return isinstance(spec, ModuleSpec) and not getattr(spec, "_initializing", False)
 
     def _ask_the_others(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
@@ -76,6 +84,14 @@ class AfterImport:
         finally:
             self._here.is_asking = False
 
+    def _load(self, name: str, execute: Callable[[Any], None], module: Any) -> None:
+        self._loading += (is_awaited := name == self._name)
+        try:
+            execute(module)
+        finally:
+            self._loading -= is_awaited
+        self._loaded()
+
     def _loaded(self) -> None:
         if self._name not in sys.modules:  # a module that was made from the spec, beside the real one
             return
@@ -87,17 +103,17 @@ class AfterImport:
 
 
 class WatchedLoader:
-    """Another loader, and a call when it has loaded its module.
+    """Another loader; what it is given executes the module and sees the end of that.
 
     A look-up alone (`importlib.util.find_spec`) shows it to the program, so it looks like the other loader
     in all else. A module that is loaded has the other loader itself.
     """
 
-    __slots__ = ("_kernelscope_loaded", "_kernelscope_loader")
+    __slots__ = ("_kernelscope_load", "_kernelscope_loader")
 
-    def __init__(self, loader: Any, loaded: Action) -> None:
+    def __init__(self, loader: Any, load: Load) -> None:
         object.__setattr__(self, "_kernelscope_loader", loader)
-        object.__setattr__(self, "_kernelscope_loaded", loaded)
+        object.__setattr__(self, "_kernelscope_load", load)
 
     def exec_module(self, module: Any) -> None:
         loader, spec = self._kernelscope_loader, getattr(module, "__spec__", None)
@@ -105,8 +121,7 @@ class WatchedLoader:
             spec.loader = loader
         if getattr(module, "__loader__", None) is self:
             module.__loader__ = loader
-        loader.exec_module(module)
-        self._kernelscope_loaded()
+        self._kernelscope_load(loader.exec_module, module)
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:

@@ -23,13 +23,19 @@ from kernelscope.after_import import AfterImport, after_import
 NAME = "kernelscope_awaited"
 
 
+@pytest.fixture(autouse=True)
+def own_finders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each test; what still waits for an import would also wait in the next one."""
+    others = [finder for finder in sys.meta_path if type(finder) is not AfterImport]
+    monkeypatch.setattr(sys, "meta_path", others)
+
+
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The file of a package that can be imported; nothing of the import survives the test."""
     home = tmp_path / "elsewhere" / NAME
     home.mkdir(parents=True)
     (home / "__init__.py").write_text("value = 7\ndef f(): ...\n")
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.syspath_prepend(str(home.parent))
     yield home / "__init__.py"
     sys.modules.pop(NAME, None)
@@ -185,6 +191,35 @@ def test_a_spec_that_is_loaded_by_hand(module: Path) -> None:
     sys.modules[NAME] = again = importlib.util.module_from_spec(spec)
     loader.exec_module(again)
     assert done == [1]
+
+
+@pytest.mark.parametrize("is_lazy", [True, False])
+def test_a_module_whose_own_imports_come_while_it_is_loaded(
+    module: Path, is_lazy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the two recipes of importlib's documentation."""
+    for name in ("looked_for_before", "looked_for_within"):
+        (tmp_path / f"{name}.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    module.write_text("import looked_for_within\nvalue = 7\n")
+    done: list[int] = []
+    after_import(NAME, lambda: done.append(sys.modules[NAME].value))
+    spec = importlib.util.find_spec(NAME)
+    assert spec is not None
+    assert spec.loader is not None
+    if is_lazy:
+        spec.loader = importlib.util.LazyLoader(spec.loader)
+    sys.modules[NAME] = loaded = importlib.util.module_from_spec(spec)
+    if is_lazy:
+        spec.loader.exec_module(loaded)
+        importlib.import_module("looked_for_before")
+        assert "looked_for_within" not in sys.modules
+        assert loaded.value == 7
+    else:
+        spec.loader.exec_module(loaded)
+    assert done == [7]
+    for name in ("looked_for_before", "looked_for_within"):
+        sys.modules.pop(name, None)
 
 
 def test_a_finder_that_asks_all_others_as_well(module: Path) -> None:
