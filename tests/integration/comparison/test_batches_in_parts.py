@@ -22,6 +22,10 @@ def _train(parts: int = 1, error: str = "") -> None:
             loss = (model[2](hidden) - y).square().mean()
             loss = loss / (parts + 1) if error == "share" else loss / parts  # wrong: share
             loss.backward()
+            if error == "norm":
+                nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+            elif error == "step":
+                optimizer.step()  # wrong: step
         if error == "clipping":
             nn.utils.clip_grad_norm_(model.parameters(), 0.01)  # wrong: clipping
         optimizer.step()
@@ -39,6 +43,15 @@ def test_parts_raise_no_alarm(parts: int) -> None:
     assert result.shares["reference"] > 0.9, result.details()
 
 
+def test_a_norm_that_is_taken_of_each_part_raises_no_alarm() -> None:
+    result = kernelscope.compare(_train, lambda: _train(2, "norm"))
+    assert result.status == 0, result.details()
+
+
+def test_a_step_after_each_part_is_an_error() -> None:
+    assert kernelscope.compare(_train, lambda: _train(2, "step")).first is not None
+
+
 @pytest.mark.parametrize("error", ["relu", "share", "clipping"])
 def test_an_error_among_the_parts_is_named(error: str) -> None:
     result = kernelscope.compare(_train, lambda: _train(4, error))
@@ -50,6 +63,8 @@ def test_parts_as_the_reference_are_inconclusive() -> None:
     result = kernelscope.compare(lambda: _train(4), _train)
     assert result.status == 2, result.details()
     assert "whole batch" in result.problem
+    other = kernelscope.compare(lambda: _train(2), lambda: _train(4))
+    assert (other.status, other.problem) == (2, result.problem), other.details()
 
 
 def test_parts_beside_parts() -> None:

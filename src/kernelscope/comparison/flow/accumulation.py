@@ -30,7 +30,8 @@ def _is_same_turn(ours: Call, theirs: Call, turn: int) -> bool:
 def join_passes(flow: Flow) -> None:
     """Each call gets the number of passes that had begun, those counted as one whose gradients are added up.
 
-    They are if a pass adds to gradients that the pass before has left, and nothing used those in between.
+    They are if a pass adds to gradients that the pass before has left, and nothing was changed by those in
+    between, as weights are: a norm that is shown changes nothing.
     """
     joined = _joined(flow)
     if not joined:
@@ -46,10 +47,16 @@ def join_passes(flow: Flow) -> None:
 def _joined(flow: Flow) -> set[int]:
     """Passes, by number, that are one with the pass before."""
     found, used = set[int](), set[int]()
+    computed_of = dict[int, set[int]]()  # by number of a value: the passes whose gradients it is computed of
     for call in flow.calls:
         gradients = {n for n in call.reads if _is_gradient(flow, n)}
         if call.phase != "backward":
-            used.update(_pass_of(flow, number) for number in gradients)
+            passes = {_pass_of(flow, number) for number in gradients}
+            passes.update(*(computed_of.get(number, ()) for number in call.reads))
+            if any(flow.replaced.get(number) for number in call.writes):
+                used |= passes
+            elif passes:
+                computed_of |= dict.fromkeys(call.writes, passes)
         elif call.operator == "add":
             replaced = {before for number in call.writes for before in flow.replaced.get(number, ())}
             last = {n for n in gradients & replaced if _pass_of(flow, n) == call.turn - 1}
@@ -67,6 +74,17 @@ def _is_gradient(flow: Flow, number: int) -> bool:
     return made_by != LEAF and flow.calls[made_by].phase == "backward"
 
 
+def _parts_of_batches(flow: Flow) -> list[int]:
+    """How many passes there are for each batch."""
+    joined, found = _joined(flow), list[int]()
+    for turn in sorted({call.turn for call in flow.calls if call.phase == "backward"}):
+        if turn in joined and found:
+            found[-1] += 1
+        else:
+            found.append(1)
+    return found
+
+
 class PartsOfSums:
     """Values that one line made of each part of a batch, such as its loss: they have the whole's form."""
 
@@ -79,12 +97,10 @@ class PartsOfSums:
                 self._passes[call.joined_turn].add(call.turn)
         self._found: dict[tuple[tuple[int, ...], str], list[list[Value]]] = {}
 
-    def is_in_one(self, flow: Flow) -> bool:
-        """Whether this program computes each batch at once where the other one adds up gradients of parts."""
-        if self._passes or not (joined := _joined(flow)):
-            return False
-        passes = {call.turn for call in flow.calls if call.phase == "backward"}
-        return len(passes - joined) == len({c.turn for c in self._flow.calls if c.phase == "backward"})
+    def are_others(self, flow: Flow) -> bool:
+        """Whether the reference adds up gradients of parts, and this program those of other parts."""
+        ours, theirs = _parts_of_batches(flow), _parts_of_batches(self._flow)
+        return max(ours, default=0) > 1 and len(ours) == len(theirs) and ours != theirs
 
     def fitting(
         self, call: Call, tensor: torch.Tensor, *, any_operator: bool = False

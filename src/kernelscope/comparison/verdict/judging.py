@@ -22,8 +22,8 @@ from .twins import Twins, tainted, with_doubtful
 _GAIN = 8.0
 _MOST_AMPLIFIERS = 10
 _IN_PARTS = (
-    "the reference adds up the gradients of a batch in parts, and the other program computes the batch "
-    "at once; the program with the whole batch has to be the reference: swap the two"
+    "the reference adds up the gradients of a batch in parts, and the other program computes the batch at "
+    "once or in other parts; the program with the whole batch has to be the reference"
 )
 
 
@@ -55,7 +55,7 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     found += [_stopped(run, *each) for each in last.missing] if not first else []
     found += [_returned(run, *each) for each in last.exchanged] if not found else []
     found.sort(key=lambda each: each.call.index)
-    in_parts = bool(found) and run.matching.sums.is_in_one(run.flow)
+    in_parts = bool(found) and run.matching.sums.are_others(run.flow)
     return ComparisonResult(
         first=found[0] if found and not in_parts else None, others=found[1:] if not in_parts else [],
         failed=_IN_PARTS if in_parts else "", fewer_digits=fewer_digits(run),
