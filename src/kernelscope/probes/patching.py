@@ -11,6 +11,7 @@ from kernelscope.late_modules import cancel, when_loaded
 from kernelscope.supported import in_words, too_new, too_old
 
 _ABSENT = object()
+ADVICE = "Upgrade kernelscope, or set KERNELSCOPE_STRICT=0 to record without the probe that needs it."
 
 
 class MovedTarget(RuntimeError):
@@ -54,7 +55,7 @@ def moved(path: str) -> MovedTarget:
     why = too_new("torch", _version("torch")) or f"Supported: {in_words('torch')}"
     return MovedTarget(
         f"kernelscope hooks {path.replace(':', '.')}, which does not exist here ({versions}). {why}.",
-        "Upgrade kernelscope, or set KERNELSCOPE_STRICT=0 to record without the probe that needs it.",
+        ADVICE,
     )
 
 

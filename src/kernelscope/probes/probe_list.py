@@ -24,7 +24,7 @@ from kernelscope.probes.python_wrappers.precompiled import PrecompiledArtifacts
 from kernelscope.probes.triton.user_kernels import UserTriton
 
 from .bus import BUS
-from .patching import MovedTarget, refuse_old_torch
+from .patching import ADVICE, MovedTarget, refuse_old_torch
 
 _USERS_LINE = 6  # from a warning here up to the user's `with record(…)`
 
@@ -151,7 +151,7 @@ class Probes:
         """A recording that joins others lacks the probes that they lack."""
         for message in self._moved:
             if strict:
-                raise MovedTarget(message)
+                raise MovedTarget(message, ADVICE)
             warnings.warn(message, RuntimeWarning, stacklevel=_USERS_LINE)
 
     def _remove_all(self) -> None:

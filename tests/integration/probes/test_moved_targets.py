@@ -14,7 +14,7 @@ from tests.conftest import PATCH_TARGETS, PATCHED_FUNCTIONS
 import kernelscope
 from kernelscope.config import Config
 from kernelscope.late_modules import LATE
-from kernelscope.probes.patching import MovedTarget, Patch, resolve
+from kernelscope.probes.patching import ADVICE, MovedTarget, Patch, resolve
 from kernelscope.probes.probe_list import PROBES
 from kernelscope.recording import Recording
 from kernelscope.supported import in_words
@@ -197,8 +197,9 @@ def test_a_recording_that_joins_a_crippled_one_hears_of_it(nothing_left: Callabl
         with pytest.warns(RuntimeWarning, match="CudaGraphs"), kernelscope.record():
             pass
         patch.setenv("KERNELSCOPE_STRICT", "1")
-        with pytest.raises(MovedTarget, match=r"CUDAGraph\.replay"), kernelscope.record():
+        with pytest.raises(MovedTarget, match=r"CUDAGraph\.replay") as raised, kernelscope.record():
             pytest.fail("recorded without its hooks")
+        assert str(raised.value).endswith(ADVICE)
         first.close()
     nothing_left()
 

@@ -63,7 +63,7 @@ class CompileStages(PatchSet):
             try:
                 patch.install()
             except MovedTarget as moved:
-                self.misfits.append(str(moved))
+                self.misfits.append(moved.what)
         logging.getLogger(LOGGER).addHandler(self._trace)
 
     def remove(self) -> None:
