@@ -89,6 +89,26 @@ def test_another_result_that_is_returned_is_an_error(how: str) -> None:
     assert (result.first.kind == "returns") == (how in ("exchanged", "early")), result.details()
 
 
+def test_results_with_names_are_compared_by_name() -> None:
+    def named(*names: str) -> dict[str, torch.Tensor]:
+        made = dict(zip("abc", _predict(), strict=True))
+        return {name: made[name] for name in names}
+
+    assert kernelscope.compare(lambda: named(*"abc"), lambda: named(*"cab")).status == 0
+    assert kernelscope.compare(lambda: named(*"abc"), lambda: [*named(*"abc").values()]).status == 0
+    exchanged = kernelscope.compare(
+        lambda: named(*"abc"), lambda: {"a": (made := named(*"abc"))["b"], "b": made["a"], "c": made["c"]}
+    )
+    assert exchanged.first is not None
+    assert exchanged.first.kind == "returns"
+
+
+def test_more_results_than_the_reference_has_are_a_note() -> None:
+    result = kernelscope.compare(_predict, lambda: _predict()[:2])
+    assert any("returns 3 tensors of floats and the other program 2:" in note for note in result.notes)
+    assert not kernelscope.compare(_predict, _predict).notes
+
+
 def test_a_result_of_another_form_is_compared() -> None:
     def one(is_wrong: bool = False) -> torch.Tensor:
         hidden = _X[None].tanh()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import keystr, tree_leaves_with_path
 
 from kernelscope.events import Frame
 from kernelscope.fingerprint.torch_bits import why_not
@@ -116,7 +116,7 @@ class Flow:
         self.values: list[Value] = []
         self.held = HeldValues()
         self.replaced: dict[int, tuple[int, ...]] = {}  # by number of a value: what was in its memory before
-        self.results: list[int | None] = []  # values that were returned; none: a part of one, or several
+        self.results: dict[str, int | None] = {}  # values returned, by place; none: a part of one, or several
         self._launches = 0
 
     def add_leaf(self, tensor: torch.Tensor) -> tuple[Value, torch.Tensor]:
@@ -184,11 +184,11 @@ class Flow:
 
     def note_results(self, result: Any) -> None:
         """What the program has returned."""
-        for tensor in tree_leaves(result):
+        for place, tensor in tree_leaves_with_path(result):
             if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and why_not(tensor) is None:
                 numbers = self.held.of(tensor)
                 whole = len(numbers) == 1 and self.values[numbers[0]].numel == tensor.numel()
-                self.results.append(numbers[0] if whole else None)
+                self.results[keystr(place)] = numbers[0] if whole else None
 
     def add_whole(self, call: Call, tensor: torch.Tensor) -> Value:
         """All of a memory that calls have written part by part, the last of them this one."""

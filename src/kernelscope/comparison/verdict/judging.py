@@ -66,7 +66,7 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
             "differing": len(bad),
         },
         shares=compared_shares(run), failures=[*failures, *run.failures],
-        notes=made_up_for(run, twins) if not found else [],
+        notes=[*_unequal_results(run), *(made_up_for(run, twins) if not found else [])],
     )  # fmt: skip
 
 
@@ -117,6 +117,14 @@ def _is_explained(run: ReferenceRun, value: Value) -> bool:
 def _rounded(run: ReferenceRun, call: Call, value: Value) -> Difference:
     made_by = run.matching.flow.calls[value.call]
     return Difference("rounds-whole-numbers", shown(made_by), shown(call))
+
+
+def _unequal_results(run: ReferenceRun) -> list[str]:
+    ours, theirs = len(run.flow.results), len(run.matching.flow.results)
+    if ours == theirs:
+        return []
+    counts = f"the reference returns {ours} tensors of floats and the other program {theirs}"
+    return [f"{counts}: which of these correspond is not known, and they were not compared as results"]
 
 
 def _stopped(run: ReferenceRun, ours: int, theirs: int) -> Difference:

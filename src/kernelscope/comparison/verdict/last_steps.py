@@ -30,8 +30,12 @@ class LastSteps:
         self.exchanged = self._exchanged()
 
     def _results(self) -> list[_Pair]:
+        """At the same place; in a result of another form, one after the other."""
         ours, theirs = self._run.flow.results, self._run.matching.flow.results
-        pairs = zip(ours, theirs, strict=True) if len(ours) == len(theirs) else ()
+        if len(ours) != len(theirs):
+            return []
+        places = [*ours] if ours.keys() == theirs.keys() else [*theirs]
+        pairs = zip(ours.values(), (theirs[place] for place in places), strict=True)
         return [(a, b) for a, b in pairs if a is not None and b is not None]
 
     def _added(self) -> set[int]:
