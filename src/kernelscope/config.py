@@ -232,11 +232,6 @@ def unrecorded_environment(packages: Path, environ: Mapping[str, str] = os.envir
     return {**ours, "PYTHONPATH": search}
 
 
-def sanitizer_environment(options: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """A program's under the thread sanitizer, which takes the last value of an option."""
-    return {**environ, "TSAN_OPTIONS": f"{environ.get('TSAN_OPTIONS', '')} {options}"}
-
-
 _TORCH = ("TORCH", "PYTORCH", "INDUCTOR", "TRITON", "AOT_INDUCTOR", "AOTINDUCTOR")
 
 

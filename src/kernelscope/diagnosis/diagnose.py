@@ -30,7 +30,7 @@ _RUNS = 3  # as the command `determinism` has it
 OUTPUT = "output.txt"
 NEVER_CHECKED = (
     "code that is not compiled",
-    "compiled functions as a whole in executions other than the first four, the 8th, the 16th …",
+    "compiled functions as a whole, but for their executions 1 to 4, 8, 16, 32 …",
     "other inputs",
     "kernels from Inductor's cache of compiled code, which are used as an earlier compiler made them",
     "speed",

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelscope.config import sanitizer_environment
+from kernelscope.config import all_variables
 from kernelscope.native.compiler import NativeError
 
 from . import toolchain
@@ -82,8 +82,9 @@ def _reported(cpp: str, folder: Path, path: Path) -> tuple[int, str]:
             advice = "install it (Debian, Ubuntu: libtsan2; Fedora: libtsan)"
             raise NativeError(f"--races needs the thread sanitizer of the C++ compiler; {advice}") from error
         raise
-    options = f"log_path='{folder / 'races'}' {_OPTIONS}"
-    environment = sanitizer_environment(options)
+    environment = all_variables()
+    given = environment.get("TSAN_OPTIONS", "")  # of an option that is given twice, the last value counts
+    environment["TSAN_OPTIONS"] = f"{given} log_path='{folder / 'races'}' {_OPTIONS}"
     status = subprocess.run([str(binary)], check=False, env=environment).returncode
     reports = sorted(folder.glob("races.*"))
     return status, "".join(each.read_text(encoding="utf-8", errors="replace") for each in reports)
