@@ -25,7 +25,9 @@ from kernelscope.shadowing.checks.launch_check import LaunchCheck
 from kernelscope.shadowing.checks.pending import Pending
 from kernelscope.shadowing.program_state import without_function_modes
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, nodes_of
+from kernelscope.shadowing.regions.copies import Snapshot
 from kernelscope.shadowing.regions.region_check import RegionCheck
+from kernelscope.shadowing.steps.inputs import CalledGraph
 from kernelscope.shadowing.steps.steps_check import StepsCheck
 from kernelscope.shadowing.writes.memory_check import MemoryCheck
 
@@ -73,7 +75,9 @@ class Session(Listener):
         """With `launches`, nothing else is checked; with `every`, all executions of functions are."""
         self.result = result
         self.results = GraphResults(self.graph_returned)  # installed by `listening`
-        self.regions = RegionCheck(lambda: self.result, every=every)  # installed by `listening`
+        self.regions = RegionCheck(
+            lambda: self.result, self._steps_again, every=every
+        )  # installed by `listening`
         self._wrong = wrong
         self._reported = 0  # culprits, to `wrong`
         self._inputs: dict[int, list[Any]] = {}  # by graph call, for `wrong`
@@ -85,7 +89,7 @@ class Session(Listener):
         self._nodes: dict[tuple[str, int, Known], LaunchNodes] = {}
         self._states: dict[int, GraphCallState] = {}
         self._stages: list[Stage] = []  # since the last graph was lowered
-        self._checks: dict[str, StepsCheck] = {}  # by the wrapper's path, until its first graph call
+        self._checks: dict[str, StepsCheck] = {}  # by the wrapper's path
         self._unfollowed: set[str] = set()
         self._graphs: set[str] = set()
         self._lock = threading.RLock()
@@ -157,11 +161,27 @@ class Session(Listener):
         """Once for each graph, before its first launch."""
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return
-        check = self._checks.pop(path, None)
-        if check is not None and self.checks_all:
+        check = self._checks.get(path)
+        if check is None or not self.checks_all:
+            return
+        if check.is_over:
+            with self._guarded("compiler steps"):
+                self.regions.called.add(path, inputs)
+        else:
+            check.is_over = True
             with self._guarded("compiler steps"):
                 check.run(inputs, self.result)
                 self._report(graph_call, self._states[graph_call], None)
+
+    def _steps_again(
+        self, given: Snapshot, forward: Sequence[CalledGraph], backward: Sequence[CalledGraph]
+    ) -> None:
+        """A function is wrong in a later execution, and nothing that was noticed before explains it."""
+        behind = [check for each in backward if (check := self._checks.get(each.path)) is not None]
+        for each in forward:
+            if (check := self._checks.get(each.path)) is not None:
+                with self._guarded("compiler steps"):
+                    self.result.add(*check.again(each.inputs(given), behind))
 
     def before(self, launch: Launch) -> Pending | None:
         state = self._states.get(launch.graph_call)

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 import torch
-from torch._inductor import decomposition, lowering
+from torch._inductor import compile_fx, decomposition, lowering
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -153,6 +153,41 @@ def test_numbers_of_which_it_is_not_known_whose_they_are_make_it_inconclusive() 
         result = kernelscope.check_correctness(lambda x: F.dropout(x) + 1, (torch.randn(12, 30),))
     assert result.status == 2, str(result)
     assert "random numbers" in result.unchecked[0].reason, str(result)
+
+
+def _attention(x: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(x, x.sin(), x)
+
+
+def _checkpointed_attention(x: torch.Tensor) -> torch.Tensor:
+    return checkpoint(_attention, x, use_reentrant=False).sin().sum()
+
+
+def test_attention_without_dropout_is_judged_though_checkpointing_saves_the_generator() -> None:
+    x = torch.randn(1, 2, 8, 8, requires_grad=True)
+    result = kernelscope.check_correctness(_checkpointed_attention, (x,))
+    assert result.status == 0, str(result)
+    assert not result.unchecked
+    assert (result.counts.given, result.counts.unjudged_stages) == (0, 0)
+
+
+def test_a_wrong_partition_of_checkpointed_attention_is_named() -> None:
+    original = vars(compile_fx)["min_cut_rematerialization_partition"]
+
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        forward, backward = original(*args, **kwargs)
+        for node in backward.graph.nodes:
+            if node.target is torch.ops.aten.cos.default:
+                node.target = torch.ops.aten.sin.default
+        backward.recompile()
+        return forward, backward
+
+    x = torch.randn(1, 2, 8, 8, requires_grad=True)
+    with mock.patch.object(compile_fx, "min_cut_rematerialization_partition", wrong):
+        result = kernelscope.check_correctness(_checkpointed_attention, (x,))
+    assert result.culprit is not None
+    assert result.culprit.verdict == "wrong-stage"
+    assert result.culprit.buffer == "partition"
 
 
 def test_what_is_drawn_again_in_a_backward_is_not_an_alarm() -> None:

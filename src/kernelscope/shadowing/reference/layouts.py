@@ -25,13 +25,13 @@ def as_compiled(node: Node, args: Any, symbols: Mapping[str, Any]) -> Any:
     if node.target not in BY_MEMORY or not isinstance(source, Node) or not isinstance(args[0], torch.Tensor):
         return args
     fake, value = value_of(source), args[0]
-    if not isinstance(fake, torch.Tensor) or fake.is_sparse or fake.shape != value.shape:
+    if not isinstance(fake, torch.Tensor) or fake.is_sparse:
         return args
-    try:
-        strides = concrete_sizes(fake.stride(), symbols)
+    try:  # compared as numbers: to compare a symbol with a number makes it a constant for the compiler
+        shape, strides = (concrete_sizes(each, symbols) for each in (fake.shape, fake.stride()))
     except KeyError:  # an unknown size
         return args
-    if value.stride() == strides:
+    if tuple(value.shape) != shape or value.stride() == strides:
         return args
     laid_out = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
     return (laid_out.copy_(value), *args[1:])

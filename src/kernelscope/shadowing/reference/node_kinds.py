@@ -86,14 +86,14 @@ def is_given(node: Node) -> bool:
     """Makes random numbers that cannot be made again: its result is used as it is."""
     if node.target is operator.getitem and isinstance(node.args[0], Node):
         return is_given(node.args[0])
-    if node.target is SEEDS or saves_generator(node):
-        return True
-    return draws_from_generator(node.target, node.args, node.kwargs)
+    is_of_state = node.target is SEEDS or saves_generator(node)
+    return is_of_state or draws_from_generator(node.target, node.args, node.kwargs)
 
 
 def saves_generator(node: Node) -> bool:
     """Draws with the operator that is its first argument, and returns the generator's state before, too."""
-    return getattr(node.target, "_name", "") == "run_and_save_rng_state"
+    saves = getattr(node.target, "_name", "") == "run_and_save_rng_state"
+    return saves and (node.args[0] is SEEDS or draws_from_generator(node.args[0], node.args[1:], node.kwargs))
 
 
 def draws_from_generator(target: Any, args: Any, kwargs: Any) -> bool:

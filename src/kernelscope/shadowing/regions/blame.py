@@ -15,7 +15,7 @@ from kernelscope.shadowing.steps.functionalized import differ, first_difference
 from kernelscope.shadowing.steps.lines import Located, frames_of
 
 from .eager_run import alone, parts_of
-from .region import Difference, Region
+from .region import VALUES, Difference, Region
 
 
 class Suspect(NamedTuple):
@@ -32,7 +32,7 @@ def blame(region: Region, difference: Difference) -> Suspect:
     """
     if difference.kind == "unshared":  # no backend returns a view: AOTAutograd makes it of what was returned
         return Suspect("AOTAutograd")
-    if region.eager is None or difference.kind not in ("result", "input", "gradient"):
+    if region.eager is None or difference.kind not in VALUES:
         return Suspect()
     return _functionalization(region) or _decomposition(region) or Suspect()
 

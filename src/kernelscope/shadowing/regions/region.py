@@ -13,6 +13,7 @@ from kernelscope.events import Frame
 from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.program_state import without_function_modes
 from kernelscope.shadowing.reference.node_kinds import can_be_left_out, effect_of, why_not_again
+from kernelscope.shadowing.steps.inputs import CalledGraph
 
 from .copies import Snapshot
 from .eager_run import Eager, alone, random_states
@@ -39,6 +40,8 @@ class Region:
     inputs: Snapshot | None = None  # of its first execution
     eager: Eager | None = None  # the traced graph on these inputs
     execution: int = 1  # that is compared
+    called: Sequence[CalledGraph] = ()  # by it, of graphs whose steps were compared before
+    called_back: Sequence[CalledGraph] = ()  # by its backward
     own: tuple[str, ...] = ()  # tensors that are attributes of the graph; their values come after the inputs
     right: dict[str, int] = field(
         default_factory=dict
@@ -89,6 +92,9 @@ class Difference:
     verdict: Verdict | None = None  # where values differ
     index: int = 0  # of the result or input
     kind: str = "result"  # result | input | gradient | layout | alias | unshared | raises
+
+
+VALUES = ("result", "input", "gradient")  # kinds of differences
 
 
 class KnownWrong(NamedTuple):

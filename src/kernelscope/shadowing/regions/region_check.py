@@ -19,15 +19,28 @@ from kernelscope.probes.dynamo.compiled_regions import Compiled, TracedRegion
 from kernelscope.shadowing.counts import Counts
 from kernelscope.shadowing.draws.compiled_draws import Draws, noted_draws
 from kernelscope.shadowing.result import ShadowResult
+from kernelscope.shadowing.steps.inputs import CalledGraph, CalledGraphs
 from kernelscope.shadowing.steps.traced_graphs import without_recomputing
 
 from .blame import Suspect, blame
 from .comparison import References, compare_aliases, compare_layouts, compare_values
-from .eager_run import Differentiated, Eager, alone, parts_of
-from .function_run import UserFunction, frame_of, uncompiled_backward, when_returned
+from .copies import Snapshot
+from .eager_run import Differentiated, Eager, alone
+from .function_run import uncompiled_backward
 from .gradients import Backward, OwnGradients, watch_backward
+from .own_function import OwnFunction
 from .padding import may_be_padded, padded
-from .region import Before, Difference, Executions, KnownWrong, Region, Unjudged, begun, ends_recomputation
+from .region import (
+    VALUES,
+    Before,
+    Difference,
+    Executions,
+    KnownWrong,
+    Region,
+    Unjudged,
+    begun,
+    ends_recomputation,
+)
 from .region_culprit import (
     VERDICT,
     culprit_of_region,
@@ -36,7 +49,7 @@ from .region_culprit import (
     with_sides_swapped,
 )
 
-DYNAMO = "Dynamo"
+CompareSteps = Callable[[Snapshot, Sequence[CalledGraph], Sequence[CalledGraph]], None]
 MERGED = "it shares memory with another input, one of them is written to, and only the whole has a gradient"
 UNMATCHED = "eager draws different random numbers, and it is not known which correspond"
 
@@ -44,8 +57,13 @@ UNMATCHED = "eager draws different random numbers, and it is not known which cor
 class RegionCheck:
     """Wraps the compiled callables of a program."""
 
-    def __init__(self, result: Callable[[], ShadowResult], *, every: bool = False) -> None:
+    def __init__(
+        self, result: Callable[[], ShadowResult], compare_steps: CompareSteps, *, every: bool = False
+    ) -> None:
+        """`compare_steps` adds the steps that are wrong for what the graphs were called with."""
         self._result = result
+        self._compare_steps = compare_steps
+        self.called = CalledGraphs()
         self._every = every
         self.is_open = True
         self._run = 0  # of the program
@@ -113,6 +131,10 @@ class RegionCheck:
         steps = sum(c.times for c in others if c.is_step)
         return KnownWrong(steps, sum(c.times for c in others) - steps, self.counts.launches)
 
+    def _is_more(self, known: KnownWrong) -> bool:
+        now = self.known()
+        return now.steps > known.steps or now.launches > known.launches
+
     def add(
         self, region: Region, differences: Sequence[Difference], known: KnownWrong, part: str, step: str = ""
     ) -> None:
@@ -120,8 +142,10 @@ class RegionCheck:
         if not differences:
             region.right[part] = region.execution
             return
-        result, first, now = self.result, differences[0], self.known()
-        if now.steps > known.steps or now.launches > known.launches:
+        result, first = self.result, differences[0]
+        if not step and not self._is_more(known) and region.eager is not None and first.kind in VALUES:
+            self._compare_steps(region.eager.inputs, region.called, region.called_back)
+        if self._is_more(known):
             self.result.note(f"Because of it, {first.what} of {region.name} differs from eager.")
             return
         found = suspect_of_region(result.suspects_since(known.launch), region, first) if not step else None
@@ -143,9 +167,11 @@ class _Execution:
     def run(self, call: Compiled, args: Sequence[Any]) -> Any:
         region, check = self._region, self._check
         known, before = check.known(), None
+        region.called, region.called_back = [], []
         with self._own_work():
             before = begun(region, self._traced.names, args, self._executions.count)
-        with noted_draws() as draws:
+        given = before.given if before is not None else ()
+        with noted_draws() as draws, check.called.noted(given) as region.called:
             try:
                 result = call(*args)
             except Exception as error:
@@ -208,7 +234,10 @@ class _Execution:
         own = OwnGradients(made, args, before.edges)
         if eager.differentiates:
             self._watch_gradients(Before(eager, args, before.edges), made, known, own)
-        self._compare_function(references, args, own, is_counted=is_counted)
+        self._own_function().compare(references, args, own, is_counted=is_counted)
+
+    def _own_function(self) -> OwnFunction:
+        return OwnFunction(self._traced, self._region, self._check, counts=self._executions.is_first)
 
     def _count(self, references: References, arbitrary: int) -> bool:
         """A function with results that cannot be compared is not judged, unless they have no value at all."""
@@ -225,91 +254,26 @@ class _Execution:
     def _note(self, text: str) -> None:
         self._check.result.note(f"Function {self._region.name}: {text}")
 
-    def _compare_function(
-        self, compared: References, args: Sequence[Any], own: OwnGradients, *, is_counted: bool
-    ) -> None:
-        """What the frame returns, with what the function returns that Dynamo compiled it from."""
-        traced, region, check, eager = self._traced, self._region, self._check, compared.eager
-        frame = frame_of(traced.code)
-        reason = "; ".join(traced.unrepeatable) or ("" if frame is not None else "its frame was not found")
-        if not reason and frame is not None:
-            function = UserFunction(traced.code, traced.globals, frame, args)
-            reason = function.why_not()
-            if not reason:
-                again = Eager(function.run, eager.inputs, eager.random, differentiates=eager.differentiates)
-                references, failure = References(again), ""
-                try:
-                    references.run()  # now, while nothing else has run
-                    references = references.drawing(eager.draws)
-                except Exception as error:
-                    failure = f"run without the compiler, it fails: {type(error).__name__}: {error}"
-                reason = failure.partition("\n")[0]
-        if not reason and frame is not None:
-
-            def returned(value: Any) -> None:
-                with self._own_work(), alone():
-                    is_right = self._compare_returned(references, value, args, function)
-                    if is_right and eager.differentiates and not function.writes:
-                        same = compared.same
-                        own.keep(parts_of(value), references.same.results, same.results, same.leaves)
-
-            if not when_returned(frame, torch.compiler.disable(returned)):  # type: ignore[no-untyped-call]
-                reason = "a profiler is at work"
-        if reason:
-            check.counts.traced_regions += is_counted
-            text = f"Function {region.name} was compared with the graph that Dynamo traced, not with its code"
-            check.result.note(f"{text}: {reason}.")
-
-    def _compare_returned(
-        self, references: References, value: Any, args: Sequence[Any], function: UserFunction
-    ) -> bool:
-        region, made, same = self._region, parts_of(value), references.same
-        if len(made) != len(same.results):
-            if value is None:
-                raise Unjudged("it ended with an exception")
-            words = f"it returns {len(made)} values, and in eager {len(same.results)}"
-            self._add_of_dynamo([Difference("the result", words)], function.asks, "returned")
-            return False
-        whats = [f"result {i}" if len(made) > 1 else "the result" for i in range(len(made))]
-        picks = [(lambda run, i=i: run.results[i]) for i in range(len(made))]
-        found, arbitrary = compare_values(made, references, picks, whats, "result")
-        after = [f"{name or f'input {i}'} after the call" for i, name in enumerate(region.names)]
-        inputs = [(lambda run, i=i: run.inputs[i]) for i in range(len(args))]
-        found += compare_values(args, references, inputs, after, "input")[0]
-        # With copies in place of its tensors, torch may choose other operators.
-        if not found and not function.writes:
-            found += compare_layouts(made, same.results, whats, pads=may_be_padded(args, made))
-            everything, eagers = [*made, *args], [*same.results, *args]
-            found += compare_aliases(everything, eagers, [*whats, *after], len(made))
-        self._add_of_dynamo(found, function.asks, "" if arbitrary and references.is_unmatched else "returned")
-        return not found
-
-    def _add_of_dynamo(self, found: Sequence[Difference], asks: bool, part: str) -> None:
-        if found and asks:
-            self._check.counts.traced_regions += self._executions.is_first
-            self._check.result.note(
-                f"Function {self._region.name} checks whether it is being compiled, and then computes "
-                "something different: it was compared with the graph that Dynamo traced, not with its code."
-            )
-        else:
-            self._check.add(self._region, found, self._check.known(), part, DYNAMO)
-
     def _watch_gradients(
         self, before: Before, made: Sequence[Any], known: KnownWrong, own: OwnGradients
     ) -> None:
         eager, given, edges = before
         outputs = [*made, *given]
         check, region, at_begin = self._check, self._region, [known]
-        region.eager, counts, execution = None, self._executions.is_first, region.execution
+        region.eager, counts = None, self._executions.is_first
+        called, execution = region.called, region.execution
 
         def begin() -> None:
             # The steps that led to the backward graph were compared when the forward graph first ran.
             at_begin[0] = KnownWrong(known.steps, check.known().launches, known.launch)
+            check.called.begin()
 
         def end(backward: Backward) -> None:
+            called_back = check.called.end()
             if check.is_open:
                 with check.own_work(region, counts=counts), alone(), torch.enable_grad():
                     region.eager, region.execution = eager, execution
+                    region.called, region.called_back = called, called_back
                     self._compare_gradients(eager, backward, at_begin[0], own)
 
         is_watched = watch_backward(outputs, edges, begin, torch.compiler.disable(end))  # type: ignore[no-untyped-call]
@@ -347,4 +311,4 @@ class _Execution:
             pairs = zip(zeros, (gradients[i] for i in wanted), strict=True)
             theirs = [torch.zeros_like(z) if gradient is None else gradient for z, gradient in pairs]
             found, _ = compare_values(theirs, references, picks, [whats[i] for i in wanted], "gradient")
-            self._add_of_dynamo([*map(with_sides_swapped, found)], asks, "own gradients")
+            self._own_function().add([*map(with_sides_swapped, found)], asks, "own gradients")

@@ -29,6 +29,8 @@ from kernelscope.shadowing.reference.node_kinds import (
 
 Drawn = dict[str, Any]  # by the name of the node: numbers, or `Seeded`
 _KINDS = {"rand": "rand", "rand_like": "rand", "randn": "randn", "randn_like": "randn"}
+# The first saves the state, and need not draw; the second gets it, where the forward graph has saved one.
+_WITH_AN_OPERATOR = ("run_and_save_rng_state", "run_with_rng_state")
 _INTEGERS = ("randint", "randint_like", "randperm")
 
 
@@ -92,13 +94,9 @@ def seeded_nodes(graph: GraphModule) -> list[Node]:
 
 def draws_unknown(node: Node) -> bool:
     """Whether it draws random numbers from a state of its own."""
-    is_hidden = "rng_state" in str(getattr(node.target, "_name", "")) and not _draws_again(node)
+    name = str(getattr(node.target, "_name", ""))
+    is_hidden = "rng_state" in name and name not in _WITH_AN_OPERATOR
     return is_hidden or is_given(node) or node.target is aten.bernoulli.p
-
-
-def _draws_again(node: Node) -> bool:
-    """With a state that it is given: of the forward graph, where that has saved one."""
-    return getattr(node.target, "_name", "") == "run_with_rng_state"
 
 
 def draws(graph: GraphModule) -> bool:

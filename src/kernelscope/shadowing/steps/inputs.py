@@ -1,8 +1,13 @@
-"""What the graphs of a step are evaluated with: real inputs, and gradients that are made up."""
+"""What the graphs of a step are evaluated with: real inputs, and gradients that are made up.
+
+The inputs of a later execution are kept until it is known whether that is right.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,6 +16,7 @@ from torch.fx import GraphModule, Node
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.graph_walk import concrete_shape
 from kernelscope.shadowing.reference.node_kinds import value_of
+from kernelscope.shadowing.regions.copies import Snapshot, is_plain
 
 
 def placeholders(graph: GraphModule) -> list[Node]:
@@ -56,3 +62,61 @@ def _made_up(fake: torch.Tensor, sizes: Mapping[str, Any], generator: torch.Gene
         raise CannotEvaluate(f"the size {error} is unknown") from error
     dtype = torch.complex64 if fake.is_complex() else torch.float32
     return torch.randn(shape, generator=generator, dtype=dtype).to(fake.dtype).to(fake.device)
+
+
+class CalledGraph:
+    """A graph that a region called, and with what: what the region was given is not copied once more."""
+
+    def __init__(self, path: str, inputs: Sequence[Any], given: Sequence[Any]) -> None:
+        self.path = path  # of the wrapper
+        known = {_place(value): index for index, value in enumerate(given) if _is_plain(value)}
+        self._indices = [known.get(_place(v)) if _is_plain(v) else None for v in inputs]
+        others = [v if i is None else None for v, i in zip(inputs, self._indices, strict=True)]
+        self._others = Snapshot(others)
+
+    def inputs(self, given: Snapshot) -> list[Any]:
+        """`given`: what the region was given, before it ran."""
+        values, others = given.fresh(differentiates=False).values, self._others.fresh(differentiates=False)
+        pairs = zip(self._indices, others.values, strict=True)
+        return [other if index is None else values[index].detach() for index, other in pairs]
+
+
+class CalledGraphs(threading.local):
+    """Those of the execution that is being compared in this thread."""
+
+    def __init__(self) -> None:
+        self._noted: list[CalledGraph] | None = None
+        self._given: Sequence[Any] | None = ()  # None: inputs are not kept
+
+    @contextmanager
+    def noted(self, given: Sequence[Any]) -> Iterator[list[CalledGraph]]:
+        """While a region runs on what it was given."""
+        found: list[CalledGraph] = []
+        self._noted, self._given = found, given
+        try:
+            yield found
+        finally:
+            self.end()
+
+    def begin(self) -> None:
+        """The backward of a region: what its graphs were called with is not kept."""
+        self._noted, self._given = [], None
+
+    def end(self) -> list[CalledGraph]:
+        found, self._noted = self._noted or [], None
+        return found
+
+    def add(self, path: str, inputs: Sequence[Any]) -> None:
+        if self._noted is not None:
+            given = self._given
+            self._noted.append(CalledGraph(path, inputs if given is not None else (), given or ()))
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and is_plain(value)
+
+
+def _place(value: torch.Tensor) -> tuple[Any, ...]:
+    """Two tensors in the same place have the same elements."""
+    start = value.untyped_storage().data_ptr(), value.storage_offset()
+    return value.device, *start, value.shape, value.stride(), value.dtype, value.is_conj(), value.is_neg()

@@ -25,7 +25,7 @@ def compare_partition(stage: Stage, inputs: Mapping[str, Any], sizes: Mapping[st
     drawn = pair(joint, forward, sizes)
     side, first = Side(joint, sizes, inputs, drawn[0]), Side(forward, sizes, inputs, drawn[1])
     made = made_by(first)
-    count = stage.forward_outputs or len(results_of(joint)) - len(results_of(backward))
+    count = _count_of(stage)
     again = _drawn_again(joint, backward, drawn[0])
     second = Side(backward, sizes, {**inputs, **_saved(first, first.eager, count, backward)}, again)
     # In float64 from the start: a comparison with rounded values may come out the other way.
@@ -41,6 +41,20 @@ def compare_partition(stage: Stage, inputs: Mapping[str, Any], sizes: Mapping[st
             found[f"output {count + i}"] = gradients[name]
     found |= {name: value for name, value in gradients.items() if name.startswith("input ")}
     return compare(side, found, left_out)
+
+
+def inputs_of_backward(stage: Stage, inputs: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """By name: what the forward graph saves, and the gradients among the inputs of the joint graph."""
+    assert stage.after is not None
+    assert stage.backward is not None
+    first = Side(stage.after, sizes, inputs, pair(stage.before, stage.after, sizes)[1])
+    return {**inputs, **_saved(first, first.eager, _count_of(stage), stage.backward)}
+
+
+def _count_of(stage: Stage) -> int:
+    """How many outputs of the joint graph are not gradients."""
+    assert stage.backward is not None
+    return stage.forward_outputs or len(results_of(stage.before)) - len(results_of(stage.backward))
 
 
 def _exactly(side: Side, name: str, made: Made) -> Made:

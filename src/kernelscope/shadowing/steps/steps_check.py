@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 from kernelscope.probes.compilation.lowering import LoweredGraph
 from kernelscope.probes.compiler_steps.fx_stages import Stage
 from kernelscope.probes.compiler_steps.graph_copies import text_of
+from kernelscope.shadowing.culprit import Culprit
 from kernelscope.shadowing.draws.traced_draws import wrong_draw
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.node_kinds import results_of
@@ -25,7 +26,7 @@ from .draws import pair
 from .first_aten import FirstAten
 from .inputs import complete, placeholders, sizes_of
 from .lines import frames_of_change, frames_of_output
-from .partition import compare_partition
+from .partition import compare_partition, inputs_of_backward
 from .side import Side
 from .traced_graphs import compare_traced
 
@@ -34,6 +35,8 @@ _SAME = Compared(count=1)  # not changed at all
 
 class StepsCheck:
     """The steps that led to one graph."""
+
+    is_over = False  # in the first execution
 
     def __init__(self, stages: Sequence[Stage], lowered: LoweredGraph) -> None:
         self._graph = lowered.path
@@ -48,7 +51,26 @@ class StepsCheck:
             result.leave_out("compiler steps", "*", "the inputs of the graph are not those of its wrapper")
             result.counts.unjudged_stages += len(self._stages)
             return
-        alive = dict(zip(self._names, inputs, strict=True))
+        try:
+            self._run(dict(zip(self._names, inputs, strict=True)), result)
+        finally:
+            self._forget()
+
+    def again(self, inputs: Sequence[Any], backward: Sequence[StepsCheck]) -> list[Culprit]:
+        """What is wrong with the inputs of a later execution, also in its backward graphs; counts nothing."""
+        found = ShadowResult()
+        self.run(inputs, found)
+        cut = self._stages.get("partition")
+        if backward and cut is not None and not found:
+            alive = dict(zip(self._names, inputs, strict=True))
+            sizes = sizes_of(self._placeholders, alive)
+            saved = inputs_of_backward(cut, complete(cut.before, alive, sizes), sizes)
+            for each in backward:
+                each._run({**sizes, **saved}, found)
+                each._forget()
+        return found.culprits
+
+    def _run(self, alive: Mapping[str, Any], result: ShadowResult) -> None:
         sizes = sizes_of(self._placeholders, alive)
         if (frozen := self._stages.get("freezing")) is not None:
             alive = {**frozen.constants, **alive}
@@ -64,7 +86,11 @@ class StepsCheck:
             )
         else:
             result.add(*(culprit_of_step(*each, self._graph) for each in wrong))
+
+    def _forget(self) -> None:
+        """Tensors: the graphs are needed once more if a later execution is wrong."""
         self._sides.clear()
+        self._start = None
 
     def _is_undone(
         self, wrong: Sequence[Difference], alive: Mapping[str, Any], sizes: Mapping[str, Any]
