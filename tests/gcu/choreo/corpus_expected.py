@@ -282,6 +282,7 @@ EXPECTED: dict[str, Callable[[Random], Case]] = {
     "grid_of_events": _of(lambda r: _ints(r, 2, 3), lambda x: 5 * x),
     "macros_again": _of(lambda r: _ints(r, 6), _macros_again),
     "kernel_template": _scaled,
+    "template_names": _of(lambda r: _floats(r, 4, 8), lambda x: x * np.float32(2) + np.float32(1)),
     "bounded_arithmetic": _of(lambda r: _ints(r, 12), _bounds),
     "moe_routing": _routing,
     **OF_THE_HARDWARE,

@@ -77,6 +77,27 @@ REFUSED = [
         4,
         "`b` holds [4, 4], `a` [4, 8]: they cannot be exchanged",
     ),
+    (
+        "dma.copy x => local;",
+        2,
+        "nothing can read what this DMA gives, because it has no name; write `f =",
+    ),
+    ("y = dma.copy x => local;\ny = 3;", 2, "`y` is already declared, and not as a future"),
+    ("a = dma.copy x => local;\na = 2.0f;", 3, "it is a future, which only a DMA fills: `a = dma.copy …;`"),
+    ("x = y;", 2, "write `x.at(…) = …;` for an element, `dma.copy … => x;` for all of them"),
+    ("n = 3;", 2, "a parameter keeps its value, so copy it: `mutable other = n;`"),
+    ("q += 3;", 2, "`q` is not declared, so it cannot be assigned to; write `mutable` and its first value"),
+    ("foreach i in [4] { i += 1; }", 2, "only its loop or `parallel` gives it a value"),
+    ("local s32 [4] b[2];\nb = 3;", 3, "it is an array of buffers: write `dma.copy … => b[…];`"),
+    ("z = x.map<local>;", 2, "there is no member `map`; data has .at(…), .chunkat(…)"),
+    (
+        "c = mma.fill 0.0f;\nreduce_max(y, c, 1);",
+        3,
+        "put the matrix into a buffer with mma.store, and",
+    ),
+    ("frag.reduce_max y, y, 1;", 2, "`frag.` works on the registers of an accelerator and is not part of"),
+    ("apply {i, j} in x.span { }", 2, "`apply` works on the registers of an accelerator"),
+    ("frag f32 [4] a;", 2, "`frag` works on the registers of an accelerator"),
     (f"x.at(0, 0) = {'(' * 3000}1{')' * 3000};", 1, "nested too deeply"),
 ]
 

@@ -130,3 +130,52 @@ def test_an_access_in_another_file_is_reported_too() -> None:
     assert "a.co:12: two threads use the same element: one writes in a function of another file" in race.text(
         "a.co"
     )
+
+
+UNORDERED = """__co__ auto unordered(s32 [64] x) {
+  s32 [64] out;
+  parallel p by 4 {
+    shared s32 [16] tile;
+    dma.copy x.chunkat(p) => tile;
+    foreach i in [16] { out.at(p * 16 + i) = 1; }
+  }
+  parallel p by 2 {
+    shared event ready;
+    shared s32 [4] cell;
+    inthreads.async (p == 0) {
+      trigger ready;
+      cell.at(1) = 3;
+    }
+    inthreads.async (p == 1) {
+      wait ready;
+      out.at(0) = cell.at(1);
+    }
+  }
+  return out;
+}
+
+int main() {
+  auto x = choreo::make_spandata<choreo::s32>(64);
+  unordered(x.view());
+}
+"""
+
+
+def test_copies_race_and_what_follows_a_trigger_is_not_before_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A small copy is made by instructions, and the end of a thread comes before nothing: both hid races."""
+    file = tmp_path / "unordered.co"
+    file.write_text(UNORDERED, encoding="utf-8")
+    assert main(["choreo", "run", "--races", str(file)]) == 1
+    found = capfd.readouterr().err
+    assert f"{file}:5: two threads use the same element: one writes here, another one writes here" in found
+    assert (
+        f"{file}:13: two threads use the same element: one writes here, another one reads in line 17" in found
+    )
+    assert len(found.splitlines()) == 2
+    source = UNORDERED.replace(
+        "      trigger ready;\n      cell.at(1) = 3;", "      cell.at(1) = 3;\n      trigger ready;"
+    )
+    file.write_text(source.replace("shared s32 [16]", "local s32 [16]"), encoding="utf-8")
+    assert main(["choreo", "run", "--races", str(file)]) == 0

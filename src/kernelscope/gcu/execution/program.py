@@ -72,7 +72,12 @@ class Program:
         result = None
         if len(given) < len(code.arguments):
             made = code.arguments[-1]
+            for divisor, message in code.divisors:
+                if _evaluate(divisor, bound) == 0:
+                    raise RuntimeError(message)
             shape = [d if isinstance(d, int) else _evaluate(d, bound) for d in made.dims or ()]
+            if min(shape, default=0) < 0:
+                raise ValueError(f"{name}: a dimension of its result is below 0: {shape}")
             result = torch.empty(shape, dtype=_DTYPES[made.type], device="cpu")
             passed.append(result.data_ptr())
         if self.entry(name)(*passed, *(bound[s] for s in code.symbols)):
@@ -147,8 +152,8 @@ def _evaluate(text: str, bound: dict[str, int]) -> int:
                     ast.Add: int.__add__,
                     ast.Sub: int.__sub__,
                     ast.Mult: int.__mul__,
-                    ast.Div: int.__floordiv__,
-                    ast.Mod: int.__mod__,
+                    ast.Div: lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+                    ast.Mod: lambda a, b: abs(a) % abs(b) * (1 if a >= 0 else -1),  # towards 0, as in C++
                 }
                 return kinds[type(node.op)](a, b)
             case ast.Call(func=ast.Name(id=name), args=[first, second]) if name in rounded:

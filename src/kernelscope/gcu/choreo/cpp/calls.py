@@ -9,14 +9,14 @@ from kernelscope.gcu.choreo.builtins import ATOMICS, BUILTINS, OF_INTEGERS, buil
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 
-from .data import FRACTIONS, HALVES, DataExpressions
+from .data import DataExpressions
 from .shapes import Dim, dim, same
-from .values import Data, Future, Scalar, Value
+from .sizes.arithmetic import fold
+from .values import FRACTIONS, HALVES, INTEGER, Data, Future, Scalar, Scope, Value, cpp_type, is_in
 
 _ANY_NUMBER = (
     "abs", "sign", "neg", "bitnot", "isnan", "isinf", "isfinite", "max", "min", "inf", "nan",
 )  # fmt: skip
-INTEGER = ("int", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "bool")
 
 
 class CallExpressions(DataExpressions):
@@ -24,7 +24,13 @@ class CallExpressions(DataExpressions):
 
     choices: dict[int, int | None]  # which choice a selection is, where that is known
     scalar: Any
+    text: Any
+    scope: Scope
+    cpp: str | None = ""  # the C++ of the file; None: it includes files that were not read
     in_shape = False  # whether what is translated is a part of a shape
+    conditional = False  # whether it is a part of an expression that another part can skip
+    hold: Any
+    divisors: list[tuple[str, str]]  # of sizes, each with what is said where it is 0
 
     def select(self, e: tree.Builtin) -> Value:
         """`select(c, a, b)` by a condition, `select(n, a, b, c, …)` by a number that counts from 0."""
@@ -65,7 +71,7 @@ class CallExpressions(DataExpressions):
                 raise ChoreoError("select needs choices of one shape", e.span)
         count = len(views)
         if count > 2 or which.type in INTEGER[:-1]:
-            number = self._within(which, dim(count), e.span, "choices") if which.high is None else which
+            number = self.within(which, dim(count), e.span, "choices") if which.high is None else which
             if number.high is not None and (number.high >= count or (number.low or 0) < 0):
                 raise ChoreoError(
                     f"select counts to {number.high}, but there are only {count} choices", e.span
@@ -77,6 +83,20 @@ class CallExpressions(DataExpressions):
         pointers = ", ".join(v.address for v in views)
         pointer = f"choreo::pick<{const}choreo::{first.element}>({index}, {{{pointers}}})"
         return replace(first, pointer=pointer, offset=dim(0), is_const=bool(const))
+
+    def settings(self, call: tree.Call | tree.CallValue) -> str:
+        """What stands between < and > of a call: numbers, types, and names of the file's own C++."""
+        texts = [self._setting(x) for x in call.settings]
+        return f"<{', '.join(texts)}>" if texts else ""
+
+    def _setting(self, x: tree.Expr) -> str:
+        if not isinstance(x, tree.Name) or self.scope.find(x.id) is not None or x.id in ("true", "false"):
+            return str(self.text(x))
+        if x.id in (*tree.SCALARS, *tree.ALIASES):
+            return cpp_type(tree.ALIASES.get(x.id, x.id))
+        if self.cpp is not None and not is_in(x.id, self.cpp):
+            raise ChoreoError(f"`{x.id}` is declared neither here nor in the C++ of this file", x.span)
+        return x.id
 
     def call_builtin(self, e: tree.Builtin) -> Value:
         if e.name.startswith("__atomic_"):
@@ -123,7 +143,7 @@ class CallExpressions(DataExpressions):
         return Scalar(f"choreo::atomic_{kind}({place.text}, {given})", place.type)
 
     def of_shape(self, e: tree.Expr) -> Value:
-        """Equal shapes have equal texts, so their divisions do not say where they are."""
+        """Equal shapes have equal texts, so a check before them says where their divisions are."""
         outer, self.in_shape = self.in_shape, True
         value: Value = self.value(e)
         self.in_shape = outer
@@ -132,16 +152,31 @@ class CallExpressions(DataExpressions):
     def combined(self, op: str, a: Scalar, b: Scalar, span: Span) -> str:
         """`a op b`; an integer divided by 0 is a failure with its line, and not the end of the process."""
         never_zero = (b.low is not None and b.low > 0) or (b.high is not None and b.high < 0)
-        if (
-            op not in ("/", "%")
-            or never_zero
-            or not self.checked
-            or self.in_shape
-            or {a.type, b.type} & {*FRACTIONS}
-        ):
+        if op not in ("/", "%") or never_zero or not self.checked or {a.type, b.type} & {*FRACTIONS}:
             return f"{a.text} {op} {b.text}"
+        if self.in_shape and not self.conditional:
+            self._never_zero(b.text, span)
+            return f"{a.text} {op} {b.text}"
+        return self._quotient(op, a.text, b.text, span)
+
+    def _quotient(self, op: str, a: str, b: str, span: Span) -> str:
         name = "quotient" if op == "/" else "remainder"
-        return f"choreo::{name}({a.text}, {b.text}, {self._quoted('division by zero', span)})"
+        return f"choreo::{name}({a}, {b}, {self._quoted('division by zero', span)})"
+
+    def _never_zero(self, divisor: str, span: Span) -> None:
+        """A size is not divided by 0: the program stops before."""
+        self.hold(f"{divisor} != 0", "division by zero", span)
+        self.divisors.append((divisor, self._quoted("division by zero", span)))
+
+    def fold(self, op: str, a: Dim, b: Dim, span: Span) -> Dim:
+        """`a op b` of sizes."""
+        if op in ("/", "%") and b.value == 0:
+            raise ChoreoError("division by zero", span)
+        if op in ("/", "%") and b.value is None and self.checked:
+            if self.conditional:
+                return Dim(None, self._quotient(op, a.text, b.text, span))
+            self._never_zero(b.atom, span)
+        return fold(op, a, b)
 
     def _of_integers(self, name: str, e: tree.Builtin) -> Value:
         a, b = self.value(e.args[0]), self.value(e.args[1])
@@ -156,9 +191,13 @@ class CallExpressions(DataExpressions):
             raise ChoreoError(f"{e.name} needs integers, not {wrong}", e.span)
         is_shape = isinstance(a, Dim) and isinstance(b, Dim)
         divisor = y.text
-        if self.checked and not self.in_shape and not is_shape and (y.low is None or y.low <= 0):
-            message = self._quoted(f"{e.name} needs a divisor above 0", e.args[1].span)
-            divisor = f"choreo::positive({y.text}, {message})"
+        if self.checked and (y.low is None or y.low <= 0):
+            message = f"{e.name} needs a divisor above 0"
+            if (is_shape or self.in_shape) and not self.conditional:
+                self.hold(f"{y.text} > 0", message, e.args[1].span)
+                self.divisors.append((y.text, self._quoted(message, e.args[1].span)))
+            else:
+                divisor = f"choreo::positive({y.text}, {self._quoted(message, e.args[1].span)})"
         text = f"choreo::{name}_({x.text}, {divisor})"
         return Dim(None, text) if is_shape else Scalar(text, "s64")
 

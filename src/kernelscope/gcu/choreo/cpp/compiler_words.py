@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from .words.call_words import of_call
+
 _ERROR = re.compile(
     r"^(?P<file>[^\n:]+):(?P<line>\d+):(?P<column>\d+): (?:fatal )?error: (?P<text>.*)$", re.MULTILINE
 )
@@ -47,7 +49,8 @@ def in_words(message: str, source: str, file: str) -> str:
     found = [m for m in _ERROR.finditer(message) if m["file"] == file]
     if not found:
         return message
-    places = [_Place(int(m["line"]), int(m["column"]), m["text"]) for m in found]
+    ends = [m.start() for m in _ERROR.finditer(message)] + [len(message)]
+    places = [_place(m, message[m.end() : min(e for e in ends if e > m.start())], source) for m in found]
     special = next((s for p in places if (s := _special(p, source)) is not None), None)
     if special is not None:
         return special.sentence(file, source)
@@ -56,6 +59,17 @@ def in_words(message: str, source: str, file: str) -> str:
     if more > 0:
         text += f"\n{more} more error{'s' if more > 1 else ''} in the C++ of {file}"
     return text
+
+
+def _place(error: re.Match[str], notes: str, source: str) -> _Place:
+    line, column = int(error["line"]), int(error["column"])
+    words = of_call(error["text"], notes)
+    if words is None:
+        return _Place(line, column, error["text"])
+    lines = source.splitlines()
+    text = lines[line - 1] if 0 < line <= len(lines) else ""
+    call = re.search(rf"\bcall\s+{re.escape(words.name)}" if words.name else r"\bcall\b", text)
+    return _Place(line, call.start() + 1 if call else column, words.text)
 
 
 def _special(place: _Place, source: str) -> _Place | None:

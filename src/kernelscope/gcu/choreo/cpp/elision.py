@@ -6,6 +6,7 @@ whole, in one tile of an output can be that tile.
 
 from __future__ import annotations
 
+from kernelscope.gcu.choreo.cpp.declared.aliases import Aliases, closed
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.walk import declared, handed, names, nodes, root, written
 
@@ -38,7 +39,7 @@ def _refilled(block: tree.Block, known: frozenset[str]) -> set[str]:
     return found
 
 
-def reads_in_place(statement: tree.Assign, rest: tree.Block, function: tree.Function) -> bool:
+def reads_in_place(statement: tree.Assign, rest: tree.Block, function: tree.Function, known: Aliases) -> bool:
     """Whether the tile that this DMA would copy can be read where it lies."""
     dma, name = statement.value, statement.name
     if not isinstance(dma, tree.Dma) or dma.kind != "copy" or dma.source is None:
@@ -49,9 +50,10 @@ def reads_in_place(statement: tree.Assign, rest: tree.Block, function: tree.Func
         return False  # C++ may write anything
     source = root(dma.source)
     given = {p.name for p in function.parameters if p.dims is not None}
-    if source not in given or source in written(function.body):
+    if source not in given or source in closed(written(function.body), known):
         return False
-    return not _used_otherwise(name, rest)
+    # Another name for it may be written to.
+    return not _used_otherwise(name, rest) and not any(name in others for others in known.values())
 
 
 def _used_otherwise(name: str, block: tree.Block) -> bool:
@@ -73,7 +75,7 @@ def _used_otherwise(name: str, block: tree.Block) -> bool:
     return False
 
 
-def becomes(statement: tree.DeclareBuffer, rest: tree.Block) -> tree.Do | None:
+def becomes(statement: tree.DeclareBuffer, rest: tree.Block, known: Aliases) -> tree.Do | None:
     """The DMA that would copy this whole buffer out, if the buffer can be its target from the start."""
     if statement.scope != "local" or statement.init is not None or statement.counts:
         return None
@@ -87,7 +89,10 @@ def becomes(statement: tree.DeclareBuffer, rest: tree.Block) -> tree.Do | None:
         return None
     before = rest[:place]
     output = root(target)
-    if output in names(before) or names(target) & declared(before):
+    same = {other for other, of in known.items() if output in of} | {output, *known.get(output, ())}
+    if same & names(before) or names(target) & declared(before):
+        return None
+    if any(name in of for of in known.values()):
         return None
     for each in nodes(before):
         match each:

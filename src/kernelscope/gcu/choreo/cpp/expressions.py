@@ -6,29 +6,43 @@ from collections.abc import Callable
 
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
+from kernelscope.gcu.choreo.syntax.walk import nodes
 
-from .calls import INTEGER, CallExpressions, known_or_text, wide
-from .data import FRACTIONS
-from .shapes import Dim, add, dim, div, mod, mul, possible, product, sub
-from .values import Bounded, Buffers, Data, Future, Scalar, Scope, Several, Value, bounded, cpp_type
+from .calls import CallExpressions, known_or_text, wide
+from .shapes import Dim, add, dim, mul, possible, product, sub
+from .sizes.arithmetic import common, interval
+from .values import (
+    FRACTIONS,
+    INTEGER,
+    Bounded,
+    Buffers,
+    Data,
+    Future,
+    Scalar,
+    Scope,
+    Several,
+    Value,
+    bounded,
+)
 
 SIZES = {  # `|f32|`: the bytes of one element
     **{e: int(e.lstrip("bsuf")) // 8 for e in tree.ELEMENTS},
     **dict.fromkeys(("int", "float"), 4),
     "double": 8,
 }
-Check = Callable[[str, str, Span], None]  # emits a check that the running program makes
+Hold = Callable[[str, str, Span], None]  # emits what must hold, or the running program stops
 Quoted = Callable[[str, Span], str]  # a message with its place, as a C++ literal
 
 
 class Expressions(CallExpressions):
     """Turns expressions into C++ within a scope."""
 
-    def __init__(self, scope: Scope, check: Check, quoted: Quoted, checked: bool) -> None:
+    def __init__(self, scope: Scope, hold: Hold, quoted: Quoted, checked: bool) -> None:
         self.scope = scope
-        self._check = check
+        self.hold = hold
         self._quoted = quoted
         self.choices = {}
+        self.divisors = []
         self.checked = checked  # whether indices that nothing is known of are checked when they are used
 
     # -- any value -------------------------------------------------------------------------------------
@@ -57,7 +71,8 @@ class Expressions(CallExpressions):
                 return dim(SIZES[kind])
             case tree.Count():
                 operand = self.value(e.operand)
-                if isinstance(operand, Several) and not all(isinstance(i, Dim) for i in operand.items):
+                parts = operand.items if isinstance(operand, Several) else (operand,)
+                if any(isinstance(i, Scalar | Bounded) for i in parts):
                     raise ChoreoError("only data and spans have a number of elements", e.span)
                 shape = operand.shape if isinstance(operand, Data) else self.dims_of(e.operand)
                 return product(shape)
@@ -106,7 +121,7 @@ class Expressions(CallExpressions):
                 raise ChoreoError(f"there is no extent ({e.index}) in a rank {len(extents)} span", e.span)
             return extents[e.index]
         if isinstance(e, tree.Binary):
-            return _fold(e.op, self._derived(e.left, extents), self._derived(e.right, extents), e.span)
+            return self.fold(e.op, self._derived(e.left, extents), self._derived(e.right, extents), e.span)
         return self.dim(e)
 
     def _bound(self, e: tree.Unary) -> Value:
@@ -120,7 +135,7 @@ class Expressions(CallExpressions):
     def _composed(self, e: tree.Binary) -> Value:
         left, right = self.value(e.left), self.value(e.right)
         if e.op != "#" and isinstance(left, Bounded) and isinstance(right, Dim):
-            return bounded(left.value, _fold(e.op[1], left.bound, right, e.span))
+            return bounded(left.value, self.fold(e.op[1], left.bound, right, e.span))
         if not isinstance(left, Bounded) or not isinstance(right, Bounded):
             raise ChoreoError(f"both sides of {e.op} must be bounded variables", e.span)
         value, bound = add(mul(left.value, right.bound), right.value), mul(left.bound, right.bound)
@@ -147,6 +162,14 @@ class Expressions(CallExpressions):
                 only = value.items[0]
                 return self._number(only)
         raise ChoreoError("expected a single number here", e.span)
+
+    def assignable(self, e: tree.Expr) -> Scalar:
+        """A number that a variable or an element can get."""
+        found = self.scalar(e)
+        if found.type in ("text", "address"):
+            what = "a text" if found.type == "text" else "an address"
+            raise ChoreoError(f"a number is expected here, not {what}", e.span)
+        return found
 
     def _number(self, item: object) -> Scalar:
         if isinstance(item, Dim):
@@ -187,7 +210,23 @@ class Expressions(CallExpressions):
                 raise ChoreoError("its shape is not known yet", e.span)
             case _:
                 items = (value,)
-        return tuple(i if isinstance(i, Dim) else known_or_text(self._number(i)) for i in items)
+        wrong = next((i.type for i in items if isinstance(i, Scalar) and i.type not in (*INTEGER, "")), "")
+        if wrong:
+            raise ChoreoError(f"a size must be an integer, not {wrong}", e.span)
+        dims = tuple(i if isinstance(i, Dim) else known_or_text(self._number(i)) for i in items)
+        return tuple(map(self.fixed, dims)) if self.varies(e) else dims
+
+    def varies(self, e: tree.Expr) -> bool:
+        """Whether it may be another number later, because of a variable, an element or a call."""
+        return any(
+            isinstance(n, tree.At | tree.CallValue)
+            or (isinstance(n, tree.Name) and getattr(self.scope.find(n.id), "is_mutable", False))
+            for n in nodes(e)
+        )
+
+    def fixed(self, d: Dim) -> Dim:
+        """A size as it is now."""
+        return d if d.value is not None else self.keep(d.text)
 
     def shape(self, items: tuple[tree.Expr, ...], span: Span) -> tuple[Dim, ...]:
         if not items:
@@ -222,9 +261,10 @@ class Expressions(CallExpressions):
                 return self._arithmetic(e)
             case tree.Ternary():
                 condition = self.text(e.condition)
-                outer, self.guarded = self.guarded, True
+                outer = self.guarded, self.conditional
+                self.guarded = self.conditional = True
                 then, other = wide(self.scalar(e.then)), wide(self.scalar(e.other))
-                self.guarded = outer
+                self.guarded, self.conditional = outer
                 text = f"({condition} ? {then.text} : {other.text})"
                 return Scalar(text, then.type if then.type == other.type else "")
             case tree.At():
@@ -252,40 +292,31 @@ class Expressions(CallExpressions):
             value = value.first
         return value.address if isinstance(value, Data) else self.text(a)
 
-    def settings(self, call: tree.Call | tree.CallValue) -> str:
-        """What stands between < and > of a call: numbers, or types."""
-        texts = [
-            cpp_type(tree.ALIASES.get(x.id, x.id))
-            if isinstance(x, tree.Name) and x.id in (*tree.SCALARS, *tree.ALIASES)
-            else self.text(x)
-            for x in call.settings
-        ]
-        return f"<{', '.join(texts)}>" if texts else ""
-
     def _arithmetic(self, e: tree.Binary) -> Value:
         if e.op in ("+", "-", "*", "/", "%"):
             left, right = self.value(e.left), self.value(e.right)
             if isinstance(left, Dim) and isinstance(right, Dim):
-                return _fold(e.op, left, right, e.span)
+                return self.fold(e.op, left, right, e.span)
             if isinstance(left, Several) or isinstance(right, Several):
                 return self._of_spans(e, left, right)
             shifted = self._shifted(e.op, left, right)
             if shifted is not None:
                 return shifted
         a = self.scalar(e.left)
-        outer, self.guarded = self.guarded, self.guarded or e.op in ("&&", "||")
+        outer, skips = (self.guarded, self.conditional), e.op in ("&&", "||")
+        self.guarded, self.conditional = self.guarded or skips, self.conditional or skips
         b = self.scalar(e.right)
-        self.guarded = outer
+        self.guarded, self.conditional = outer
         fraction = next((x.type for x in (a, b) if x.type in FRACTIONS), "")
         if e.op in ("%", "&", "|", "^", "<<", ">>") and fraction:
             raise ChoreoError(f"`{e.op}` needs integers, not {fraction}", e.span)
-        kind = "bool" if e.op in ("==", "!=", "<", ">", "<=", ">=", "&&", "||") else _common(a, b)
-        return Scalar(f"({self.combined(e.op, a, b, e.span)})", kind, *_interval(e.op, a, b))
+        kind = "bool" if e.op in ("==", "!=", "<", ">", "<=", ">=", "&&", "||") else common(a, b)
+        return Scalar(f"({self.combined(e.op, a, b, e.span)})", kind, *interval(e.op, a, b))
 
     def _shifted(self, op: str, left: Value, right: Value) -> Bounded | None:
         """`i - 1`, `i + n`: still one of the chunks that i counts."""
         if op == "*" and isinstance(left, Bounded) and isinstance(right, Bounded):
-            low, high = _interval(op, self._number(left), self._number(right))
+            low, high = interval(op, self._number(left), self._number(right))
             value, bound = mul(left.value, right.value), mul(left.bound, right.bound)
             return Bounded(value, bound, low, high, is_shifted=True)
         if op == "+" and isinstance(right, Bounded) and not isinstance(left, Bounded):
@@ -295,7 +326,7 @@ class Expressions(CallExpressions):
         if not isinstance(right, Dim | Scalar) or (isinstance(right, Scalar) and right.type not in INTEGER):
             return None
         number = self._number(right)
-        low, high = _interval(op, self._number(left), number)
+        low, high = interval(op, self._number(left), number)
         by = right if isinstance(right, Dim) else Dim(None, number.text)
         value = (add if op == "+" else sub)(left.value, by)
         return Bounded(value, left.bound, low, high, is_shifted=True)
@@ -313,33 +344,4 @@ class Expressions(CallExpressions):
                 if isinstance(item, Data | Future) or (isinstance(item, Scalar) and item.type in FRACTIONS):
                     raise ChoreoError("only integers and spans can be combined with a span", side.span)
             columns.append([i if isinstance(i, Dim) else Dim(None, self._number(i).text) for i in each])
-        return Several(tuple(_fold(e.op, a, b, e.span) for a, b in zip(*columns, strict=True)))
-
-
-def _common(a: Scalar, b: Scalar) -> str:
-    if a.type in INTEGER and b.type in INTEGER:
-        return "s64" if "s64" in (a.type, b.type) else a.type
-    return ""
-
-
-def _interval(op: str, a: Scalar, b: Scalar) -> tuple[int | None, int | None]:
-    ends = (a.low, a.high, b.low, b.high)
-    if op not in ("+", "-", "*") or any(end is None for end in ends):
-        if op == "%" and b.low is not None and b.low == b.high and a.low is not None and a.low >= 0:
-            return 0, b.low - 1
-        if op == "/" and b.low is not None and b.low == b.high and b.low > 0 and (a.low or 0) >= 0:
-            return (None if a.low is None else a.low // b.low, None if a.high is None else a.high // b.low)
-        return None, None
-    al, ah, bl, bh = (end for end in ends if end is not None)
-    if op == "+":
-        return al + bl, ah + bh
-    if op == "-":
-        return al - bh, ah - bl
-    corners = [x * y for x in (al, ah) for y in (bl, bh)]
-    return min(corners), max(corners)
-
-
-def _fold(op: str, a: Dim, b: Dim, span: Span) -> Dim:
-    if op in ("/", "%") and b.value == 0:
-        raise ChoreoError("division by zero", span)
-    return {"+": add, "-": sub, "*": mul, "/": div, "%": mod}[op](a, b)
+        return Several(tuple(self.fold(e.op, a, b, e.span) for a, b in zip(*columns, strict=True)))

@@ -6,10 +6,9 @@ from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 from kernelscope.gcu.choreo.syntax.walk import nodes
 
-from .data import FRACTIONS
 from .shapes import Dim, same, shown
 from .teams import Teams
-from .values import Data, Fragment
+from .values import FRACTIONS, Data, Fragment
 
 _TOO_WIDE = ("s64", "u64")  # a fragment computes in double precision
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kernelscope.gcu.choreo.cpp.declared.aliases import aliases, closed
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError
 from kernelscope.gcu.choreo.syntax.walk import always_returns, nodes, read, root, with_values, written
 
+from .declared.result_type import type_of
+from .loops.simd import can_stop
 from .shapes import Dim, contiguous, dim, shown
 from .statements import Statements
 from .values import Data, Scalar, Scope, cpp_name, cpp_type, line_mark
@@ -38,6 +41,7 @@ class FunctionCode:
     parallel: tuple[str, ...] = ()
     chunking: tuple[str, ...] = ()
     uses_threads: bool = False  # that wait for one another
+    divisors: tuple[tuple[str, str], ...] = ()  # of the result's shape, each with what is said where it is 0
 
     @property
     def parameters(self) -> tuple[Argument, ...]:
@@ -55,7 +59,9 @@ class CppFunction:
         choices: Choices | None = None,
         in_blocks: bool = False,
         as_threads: bool = False,
+        cpp: str | None = "",
     ) -> None:
+        self._cpp = cpp
         self._in_blocks = in_blocks
         self._as_threads = as_threads
         self._choices = choices or {}
@@ -64,9 +70,11 @@ class CppFunction:
         self._elide = elide
         self._checked = checked
         self._scope = Scope()
-        self._written = written(function.body)
+        self._aliases = aliases(function.body)
+        self._written = closed(written(function.body), self._aliases)
         self._symbols: dict[str, tuple[str, int]] = {}  # symbol → parameter and dimension that bind it
         self._unnamed: dict[tuple[str, int], str] = {}
+        self._divisors: tuple[tuple[str, str], ...] = ()
 
     def translate(self) -> FunctionCode:
         f = self._f
@@ -75,6 +83,7 @@ class CppFunction:
         returned = self._returned()
         statements = Statements(f, self._scope, self._elide, self._checked, self._file)
         statements.expressions.choices = self._choices
+        statements.expressions.cpp = self._cpp
         statements.in_blocks = self._in_blocks
         statements.as_threads = self._as_threads
         output = self._output(returned, statements)
@@ -90,6 +99,7 @@ class CppFunction:
         if isinstance(returned, tree.DeclareBuffer):
             shape = e.shape(with_values(returned.dims, f.body[: f.body.index(returned)]), returned.span)
             name = cpp_name(returned.name)
+            self._divisors = tuple(e.divisors)
             output = Data(returned.element, shape, contiguous(shape), name, dim(0), returned.name)
             self._scope.declare(returned.name, output, returned.span)
             self._check_declared(output)
@@ -111,7 +121,11 @@ class CppFunction:
 
     def _number(self, returned: tree.Expr, statements: Statements) -> Data:
         f = self._f
-        kind = tree.AS_ELEMENT.get(f.returns, "") if f.returns != "auto" else self._type_of(returned)
+        kind = (
+            tree.AS_ELEMENT.get(f.returns, "")
+            if f.returns != "auto"
+            else type_of(returned, self._scope, f.body)
+        )
         if not kind:
             raise ChoreoError(f"`{f.name}` must say which type it returns; auto is not enough here", f.span)
 
@@ -122,33 +136,6 @@ class CppFunction:
 
         statements.result = keep
         return Data(kind, (), (), "result_", dim(0), "result_")
-
-    def _type_of(self, e: tree.Expr) -> str:
-        """The type of a returned number, as far as the text tells."""
-        match e:
-            case tree.Int() | tree.Count():
-                return "s32"
-            case tree.Float():
-                return "f32" if e.text[-1] in "fF" else "f64"
-            case tree.Builtin() if e.name.startswith("__cast_"):
-                return tree.AS_ELEMENT.get(e.name.removeprefix("__cast_"), "")
-            case tree.At():
-                view = self._scope.find(root(e))
-                return view.element if isinstance(view, Data) else ""
-            case tree.Binary():
-                kinds = {self._type_of(e.left), self._type_of(e.right)}
-                return kinds.pop() if len(kinds) == 1 else ""
-            case tree.Name():
-                known = self._scope.find(e.id)
-                if isinstance(known, Scalar):
-                    return tree.AS_ELEMENT.get(known.type, "")
-                found = [
-                    n.type
-                    for n in nodes(self._f.body)
-                    if isinstance(n, tree.DeclareScalar) and n.name == e.id
-                ]
-                return tree.AS_ELEMENT.get(found[0], "") if len(set(found)) == 1 else ""
-        return ""
 
     def _declare(self, p: tree.Parameter) -> None:
         name = cpp_name(p.name)
@@ -239,8 +226,9 @@ class CppFunction:
         sizes = " + ".join(self._size(p) for p in f.parameters if p.dims is not None) or "0"
         body = "\n".join(statements.lines)
         core = f"static void {f.name}_run({', '.join(inner)}) {{\n  const bool wide = ({sizes}) > {WIDE};\n"
-        if statements.uses_threads:
-            body = f"  choreo::world world_;\n  try {{\n{body}\n  }} catch (const choreo::stopped&) {{\n  }}"
+        if statements.uses_threads or can_stop(statements.lines):
+            world = "  choreo::world world_;\n" if statements.uses_threads else ""
+            body = f"{world}  try {{\n{body}\n  }} catch (const choreo::stopped&) {{\n  }}"
         core += f"  (void)wide;\n{body}\n}}\n"
         host = self._host(output)
         here = "" if self._file is None else line_mark(f.span.line, self._file) + "\n"
@@ -255,12 +243,13 @@ class CppFunction:
             tuple(statements.parallel),
             tuple(statements.chunking),
             statements.uses_threads,
+            tuple((text, message[1:-1]) for text, message in self._divisors),
         )
 
     def _argument(self, p: tree.Parameter) -> Argument:
         if p.dims is None:
             return Argument(p.name, p.type, None, "scalar")
-        is_read = p.name in read(self._f.body)
+        is_read = p.name in closed(read(self._f.body), self._aliases)
         role = "in" if p.name not in self._written else "inout" if is_read else "out"
         return Argument(p.name, p.type, p.dims, role)
 
@@ -308,6 +297,11 @@ class CppFunction:
         elif output is not None:
             kind = f"{cpp_type(output.element)}, {len(output.shape)}"
             returns = f"choreo::spanned_data<{kind}>"
+            checks += [f"choreo::require({text} != 0, {message});" for text, message in self._divisors]
+            for extent in output.shape:
+                if extent.value is None and extent.text not in symbols:
+                    message = f"{f.name}: a dimension of the result, {extent}, is below 0"
+                    checks.append(f'choreo::require({extent.atom} >= 0, "{message}");')
             extents = ", ".join(d.text for d in output.shape)
             shape = f"choreo::mdspan<{len(output.shape)}>({extents})"
             taken.append(f"auto gcu_output = choreo::allocate_buffer<{kind}>({shape});")

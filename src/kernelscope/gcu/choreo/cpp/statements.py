@@ -6,19 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from kernelscope.gcu.choreo.cpp.declared.aliases import aliases
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
-from kernelscope.gcu.choreo.syntax.printer import expr
-from kernelscope.gcu.choreo.syntax.walk import handed, last, names, nodes
+from kernelscope.gcu.choreo.syntax.walk import last, nodes
 
-from .data import HALVES
-from .elision import becomes, moving_futures, reads_in_place
+from .declared.declarations import Declarations
+from .elision import moving_futures, reads_in_place
 from .expressions import Expressions
-from .fragments import Fragments
-from .shapes import Dim, contiguous, dim, product, same, shown
+from .shapes import Dim, dim
 from .values import (
+    HALVES,
     Bounded,
-    Buffers,
     Data,
     Fragment,
     Scalar,
@@ -28,12 +27,10 @@ from .values import (
     line_mark,
     unquoted,
 )
-
-STACK_BYTES = 32 << 10  # a larger local buffer comes from the thread's scratch memory
-_BYTES = {"8": 1, "6": 2, "2": 4, "4": 8}
+from .words.advice import of_assignment
 
 
-class Statements(Fragments):
+class Statements(Declarations):
     """Writes the body of one function."""
 
     result: Callable[[tree.Expr], None] | None = None  # what `return` does with its value
@@ -51,6 +48,7 @@ class Statements(Fragments):
         self._depth = 1
         self._file = file
         self._moving = moving_futures(function)
+        self.aliases = aliases(function.body)
         self._forwarded: set[int] = set()  # DMAs that have nothing left to do
         self._serial = 0
         self._teams: list[str] = []
@@ -60,7 +58,7 @@ class Statements(Fragments):
         found = [n for n in nodes(function.body) if isinstance(n, tree.DeclareEvent)]
         self._event_names = frozenset(n.name for n in found)
         self._shared_at: list[int | None] = []  # where the block's shared buffers are declared
-        self.expressions = Expressions(scope, self.check, self.quoted, checked)
+        self.expressions = Expressions(scope, self.hold, self.quoted, checked)
         self.expressions.keep = self._kept
 
     @property
@@ -74,6 +72,11 @@ class Statements(Fragments):
         name = self.fresh("size")
         self.emit(f"const int64_t {name} = {number};")
         return dim(name)
+
+    def hold(self, condition: str, message: str, span: Span) -> None:
+        line = f"choreo::hold({condition}, {self.quoted(message, span)});"
+        if not self.lines or self.lines[-1].strip() != line:
+            self.emit(line)
 
     def check(self, condition: str, message: str, span: Span) -> None:
         self.emit(f"choreo::check({condition}, {self.quoted(message, span)});")
@@ -111,7 +114,7 @@ class Statements(Fragments):
             elif skip is not None and skip.init is not None:  # the caller provides it, not its content
                 view = self.scope.find(skip.name)
                 assert isinstance(view, Data)
-                self._initialise(view.pointer, view.element, view.shape, skip.init)
+                self.initialise(view.pointer, view.element, view.shape, skip.init)
 
     def _mark(self, line: int) -> None:
         if self._file is not None and line:
@@ -126,9 +129,9 @@ class Statements(Fragments):
             case tree.Return():
                 self._return(s)
             case tree.DeclareBuffer():
-                self._buffer(s, rest)
+                self.declare_buffer(s, rest)
             case tree.DeclareScalar():
-                self._declare_scalar(s)
+                self.declare_scalar(s)
             case tree.DeclareEvent():
                 self.declare_event(s)
             case tree.DeclareSpan():
@@ -143,7 +146,7 @@ class Statements(Fragments):
             case tree.Parallel():
                 self._parallel(s)
             case tree.With():
-                self._with(s)
+                self.with_variables(s)
             case tree.Foreach():
                 self._foreach(s)
             case tree.If():
@@ -203,112 +206,39 @@ class Statements(Fragments):
         if s is not last(self._function.body):
             self.emit("return;")
 
-    # -- buffers and scalars ---------------------------------------------------------------------------
-
-    def _declare_scalar(self, s: tree.DeclareScalar) -> None:
-        init = self.expressions.scalar(s.init) if s.init is not None else Scalar("0", "int")
-        if init.type in ("text", "address"):
-            raise ChoreoError(f"`{s.name}` needs a number", s.span)
-        kind = s.type or init.type
-        name = self.local(s.name)
-        if names(s.init) & self._thread_names:
-            self._thread_names.add(s.name)
-        const = "" if s.is_mutable else "const "
-        if kind:
-            self.emit(f"{const}{cpp_type(kind)} {name} = static_cast<{cpp_type(kind)}>({init.text});")
-        else:
-            self.emit(f"{const}auto {name} = {init.text};")
-        low, high = (None, None) if s.is_mutable else (init.low, init.high)
-        self.scope.declare(s.name, Scalar(name, kind, low, high, is_mutable=s.is_mutable), s.span)
-
-    def _buffer(self, s: tree.DeclareBuffer, rest: tree.Block) -> None:
-        shape = self.expressions.shape(s.dims, s.span)
-        name = self.local(s.name)
-        goal = becomes(s, rest) if self._elide else None
-        if goal is not None and isinstance(goal.dma.target, tree.Expr):
-            target = self.expressions.data(goal.dma.target)
-            if target.element == s.element and len(target.shape) == len(shape):
-                self._check_shapes(shape, target.shape, goal.span)
-                self._forwarded.add(id(goal))
-                self.emit(f"{cpp_type(s.element)}* __restrict {name} = {target.address};")
-                view = replace(target, pointer=name, offset=dim(0), root=s.name, scope="local")
-                self.scope.declare(s.name, view, s.span)
-                self.copies.append(f"{expr(goal.dma)}  // written in place")
-                return
-        counts = tuple(self.expressions.dim(c) for c in s.counts)
-        self.allocate(name, s.element, (*counts, *shape), s.scope or "global")
-        view = Data(s.element, shape, contiguous(shape), name, dim(0), s.name, s.scope or "global")
-        self.scope.declare(s.name, Buffers(view, counts) if counts else view, s.span)
-        init = s.init
-        if init is None and any(s.name in handed(n) for n in nodes(rest) if isinstance(n, tree.Call)):
-            init = tree.Int(0)  # kernels add to what they are given
-        if init is not None:
-            self._initialise(name, s.element, (*counts, *shape), init)
-
-    def _initialise(self, name: str, element: str, shape: tuple[Dim, ...], init: tree.Expr) -> None:
-        value = f"static_cast<{cpp_type(element)}>({self.expressions.text(init)})"
-        self.emit(f"choreo::fill({name}, {product(shape)}, {value});")
-
-    def allocate(self, name: str, element: str, shape: tuple[Dim, ...], scope: str) -> None:
-        count = product(shape)
-        kind = cpp_type(element)
-        self.allocations.append((name, scope, element, shown(shape)))
-        place = self._shared_at[-1] if self._shared_at else None
-        if scope == "shared" and place is not None:
-            store = self.fresh(name)
-            lines = [f"choreo::scratch<{kind}> {store}({count});", f"{kind}* const {name} = {store}.data();"]
-            self.before_threads(place, lines)
-        elif count.value is not None and count.value * _BYTES[element[-1]] <= STACK_BYTES:
-            self.emit(f"alignas(64) {kind} {name}[{max(1, count.value)}];")
-        else:
-            store = self.fresh(name)
-            self.emit(f"choreo::scratch<{kind}> {store}({count});")
-            self.emit(f"{kind}* __restrict const {name} = {store}.data();")
-
     def _assign(self, s: tree.Assign, rest: tree.Block) -> None:
         if isinstance(s.value, tree.Dma):
             if s.op != "=":
                 raise ChoreoError("a DMA can only be assigned with =", s.span)
             in_place = self._elide and s.name not in self._moving
-            in_place = in_place and reads_in_place(s, rest, self._function)
+            in_place = in_place and reads_in_place(s, rest, self._function, self.aliases)
             self.future(s.name, s.value, s.span, in_place=in_place, moving=s.name in self._moving)
             return
         known = self.scope.find(s.name)
         if known is None and s.op == "=":
-            self._name(s)
+            self.name(s)
             return
         if isinstance(known, Fragment):
             self.change_matrix(known, s)
             return
         if not isinstance(known, Scalar) or not known.is_mutable:
-            what = "not declared" if known is None else "not a mutable scalar"
-            advice = "; declare it `mutable`" if isinstance(known, Scalar) else ""
-            raise ChoreoError(f"`{s.name}` is {what}, so it cannot be assigned to{advice}", s.span)
-        number = self.expressions.scalar(s.value)
+            raise ChoreoError(of_assignment(s.name, known, self._function.parameters), s.span)
+        number = self.expressions.assignable(s.value)
         value = number.text
-        if s.op in ("/=", "%="):
-            value = self.expressions.combined(s.op[0], known, number, s.span)
-        if s.op in ("=", "/=", "%="):
+        is_half = known.type in HALVES
+        if s.op in ("/=", "%=") or (is_half and s.op != "="):
+            value = self.expressions.combined(s.op[:-1], known, number, s.span)
+        if is_half:
+            self.emit(f"choreo::put({known.text}, {value});")
+        elif s.op in ("=", "/=", "%="):
             self.emit(f"{known.text} = static_cast<{known.cpp}>({value});")
         else:
             self.emit(f"{known.text} {s.op} {value};")
 
-    def _name(self, s: tree.Assign) -> None:
-        """`v = x.at(i) + 1;`: a number is computed here, anything else gets another name."""
-        value = self.expressions.value(s.value)
-        if names(s.value) & self._thread_names:
-            self._thread_names.add(s.name)
-        if isinstance(value, Scalar) and value.type not in ("text", "address"):
-            name = self.local(s.name)
-            kind = cpp_type(value.type) if value.type else "auto"
-            self.emit(f"const {kind} {name} = {value.text};")
-            value = replace(value, text=name, is_mutable=False)
-        self.scope.declare(s.name, value, s.span)
-
     def _store(self, s: tree.Store) -> None:
         data = self.expressions.data(s.target.of)
         place = self.expressions.element(s.target)
-        number = self.expressions.scalar(s.value)
+        number = self.expressions.assignable(s.value)
         value = number.text
         if s.op != "=":
             value = self.expressions.combined(s.op[:-1], place, number, s.span)
@@ -334,14 +264,3 @@ class Statements(Fragments):
                 if isinstance(known, Bounded) and most is not None:
                     high = most - 1 if known.high is None else min(known.high, most - 1)
                     self.scope.names[name] = replace(known, high=high)
-
-    def _check_shapes(self, a: tuple[Dim, ...], b: tuple[Dim, ...], span: Span) -> None:
-        if len(a) != len(b):
-            raise ChoreoError(f"the source of this DMA has rank {len(a)}, its target rank {len(b)}", span)
-        differ = f"this DMA copies {shown(a)} to {shown(b)}: the shapes differ"
-        for x, y in zip(a, b, strict=True):
-            equal = same(x, y)
-            if equal is False:
-                raise ChoreoError(differ, span)
-            if equal is None:
-                self.check(f"{x.text} == {y.text}", differ, span)

@@ -11,7 +11,7 @@ from kernelscope.gcu.choreo.syntax.parser import parse
 from kernelscope.gcu.choreo.syntax.walk import is_atomic, nodes
 
 from .function import CppFunction, FunctionCode
-from .values import RESERVED, line_mark
+from .values import RESERVED, is_in, line_mark
 from .waits import check_waits
 
 _OWN_HEADER = '#include "choreo.h"'
@@ -62,6 +62,7 @@ def _translate(
     parts = ["#define CHOREO_HOST\n" * _has_host(program) + '#include "choreo.h"\n']
     functions: list[FunctionCode] = []
     taken: set[str] = set()
+    cpp = _own_cpp(program)
     for item in program.items:
         if isinstance(item, tree.HostCode):
             lines = ["" if line.strip() == _OWN_HEADER else line for line in item.text.splitlines()]
@@ -77,8 +78,9 @@ def _translate(
                 )
             taken.add(item.name)
             choices = check_waits(item)
-            _check_calls(item, program)
-            made = CppFunction(item, elide, checked, file, choices, in_blocks, as_threads)
+            if cpp is not None:
+                _check_calls(item, cpp)
+            made = CppFunction(item, elide, checked, file, choices, in_blocks, as_threads, cpp)
             functions.append(made.translate())
             parts.append(functions[-1].cpp)
     if any(f.uses_threads for f in functions):
@@ -104,14 +106,15 @@ def _has_host(program: tree.File) -> bool:
     return any(line and line != _OWN_HEADER and not line.startswith("//") for line in lines)
 
 
-def _check_calls(function: tree.Function, program: tree.File) -> None:
-    """What is called must be somewhere in the file's C++, unless that includes files of its own."""
+def _own_cpp(program: tree.File) -> str | None:
+    """The C++ of the file; None when it includes files of its own, which may hold anything."""
     texts = [i.text for i in program.items if isinstance(i, tree.HostCode | tree.DeviceCode)]
     cpp = "\n".join(texts).replace(_OWN_HEADER, "")
-    if re.search(r'^\s*#\s*include\s*"', cpp, re.MULTILINE):
-        return
+    return None if re.search(r'^\s*#\s*include\s*"', cpp, re.MULTILINE) else cpp
+
+
+def _check_calls(function: tree.Function, cpp: str) -> None:
+    """What is called must be somewhere in the file's C++."""
     for each in nodes(function.body):
-        if isinstance(each, tree.Call | tree.CallValue) and not re.search(
-            rf"\b{re.escape(each.name.rpartition(':')[2])}\b", cpp
-        ):
+        if isinstance(each, tree.Call | tree.CallValue) and not is_in(each.name, cpp):
             raise ChoreoError(f"there is no kernel `{each.name}` in the C++ of this file", each.span)

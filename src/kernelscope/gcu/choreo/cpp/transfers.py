@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kernelscope.gcu.choreo.cpp.declared.aliases import Aliases
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 from kernelscope.gcu.choreo.syntax.printer import expr
 
-from .shapes import Dim, add, contiguous, dim, is_contiguous, product, same, shown
+from .shapes import ONE, Dim, add, contiguous, dim, is_contiguous, mul, product, same, shown, sub
 from .values import Data, Future, Scope, cpp_name
 
 if TYPE_CHECKING:
     from .expressions import Expressions
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How much `dma.pad` puts before, behind and between the elements of each dimension, and what."""
+
+    low: tuple[Dim, ...]
+    high: tuple[Dim, ...]
+    between: tuple[Dim, ...]
+    value: str  # C++
+
+    def extent(self, place: int, extent: Dim) -> Dim:
+        """How long a dimension becomes."""
+        if self.between[place].value == 0:
+            gaps = dim(0)
+        elif extent.value is not None:
+            gaps = mul(dim(max(extent.value - 1, 0)), self.between[place])
+        else:
+            gaps = mul(dim(f"choreo::max_({sub(extent, ONE)}, int64_t(0))"), self.between[place])
+        return add(add(add(self.low[place], extent), gaps), self.high[place])
 
 
 class Transfers:
@@ -21,6 +42,7 @@ class Transfers:
 
     lines: list[str]
     copies: list[str]
+    aliases: Aliases
     expressions: Expressions
     _depth: int
 
@@ -32,8 +54,9 @@ class Transfers:
     def scope(self) -> Scope: ...  # type: ignore[empty-body]
     def emit(self, line: str) -> None: ...
     def fresh(self, stem: str) -> str: ...  # type: ignore[empty-body]
+    def _pinned(self, data: Data) -> Data: ...  # type: ignore[empty-body]
     def allocate(self, name: str, element: str, shape: tuple[Dim, ...], scope: str) -> None: ...
-    def _check_shapes(self, a: tuple[Dim, ...], b: tuple[Dim, ...], span: Span) -> None: ...
+    def hold(self, condition: str, message: str, span: Span) -> None: ...
 
     def local(self, name: str) -> str:
         """The C++ name of something new; another one when an outer name would be hidden."""
@@ -52,8 +75,9 @@ class Transfers:
         source = self.expressions.data(d.source)  # type: ignore[arg-type]
         if isinstance(d.target, tree.Expr):
             # The data is in the target; the future only stands for its completion.
-            self.transfer(d, span)
-            target = self.expressions.data(d.target)
+            target = self.transfer(d, span)
+            if self.expressions.varies(d.target):
+                target = self._pinned(target)
             if moving:
                 self._refer(name, target, known, span)
             elif known is None:
@@ -61,10 +85,12 @@ class Transfers:
             else:
                 self.scope.rebind(name, Future(target))
             return
-        shape = self._arrives(d, source, span)
+        padding = self._padding(d, source, span)
+        shape = self._arrives(d, source, padding, span)
         scope = str(d.target)
         if moving:
-            self._fill(name, d, source, shape, known, span)
+            view = self._fill(name, d, source, shape, known, span)
+            self._move(d, source, view, padding, span)
             return
         if known is not None:
             raise ChoreoError(f"`{name}` is already declared", span)
@@ -78,7 +104,7 @@ class Transfers:
         # Every thread makes the copy, so each may have its own.
         self.allocate(buffer, source.element, shape, "local" if self.in_team else scope)
         target = Data(source.element, shape, contiguous(shape), buffer, dim(0), name, scope)
-        self._move(d, source, target, span)
+        self._move(d, source, target, padding, span)
         self.scope.declare(name, Future(target), span)
         self.copies.append(f"{name} = {expr(d)}")
 
@@ -135,16 +161,19 @@ class Transfers:
         shape: tuple[Dim, ...],
         known: Future | None,
         span: Span,
-    ) -> None:
+    ) -> Data:
         """A future that can be swapped owns its memory and is filled where it stands."""
         view = self._object(name, source.element, shape, known, span)
         self.emit(f"{view.pointer.removesuffix('.data')}.reserve({product(shape)});")
-        self._move(d, source, view, span)
         self.copies.append(f"{name} = {expr(d)}")
+        return view
 
     def turn(self, names: tuple[str, ...], span: Span) -> None:
         """`swap` and `rotate`: each future gets what the next one held, the last what the first held."""
         found: list[Future] = []
+        twice = next((name for name in names if names.count(name) > 1), "")
+        if twice:
+            raise ChoreoError(f"`{twice}` cannot be exchanged with itself", span)
         for name in names:
             one = self.scope.find(name)
             if not isinstance(one, Future) or not one.object:
@@ -172,36 +201,57 @@ class Transfers:
             self._check_shapes(known.shape, held.shape, span)
         self.emit(f"choreo::rotate({', '.join(f.object for f in found)});")
 
-    def transfer(self, d: tree.Dma, span: Span) -> None:
-        """A DMA whose target is data."""
+    def transfer(self, d: tree.Dma, span: Span) -> Data:
+        """A DMA whose target is data, which is returned."""
         if d.source is None or not isinstance(d.target, tree.Expr):
-            raise ChoreoError("a DMA into a scope must be named: f = dma.copy … => local", span)
+            named = f"f = dma.{d.kind} … => {d.target}"
+            message = f"nothing can read what this DMA gives, because it has no name; write `{named}`"
+            raise ChoreoError(message, span)
         source, target = self.expressions.data(d.source), self.expressions.data(d.target)
+        whole = target
         if source.element != target.element:
             raise ChoreoError(
                 f"this DMA copies {source.element} to {target.element}: the element types differ", span
             )
         if d.kind == "copy" and len(source.shape) != len(target.shape):  # [1, 4, 8] is copied to [4, 8]
             source, target = _without_ones(source), _without_ones(target)
-        self._check_shapes(self._arrives(d, source, span), target.shape, span)
-        self._move(d, source, target, span)
+        padding = self._padding(d, source, span)
+        self._check_shapes(self._arrives(d, source, padding, span), target.shape, span)
+        if source.root == target.root:
+            source = self._aside(source)
+        self._move(d, source, target, padding, span)
         self.copies.append(expr(d))
+        return whole
 
-    def _arrives(self, d: tree.Dma, source: Data, span: Span) -> tuple[Dim, ...]:
+    def _aside(self, data: Data) -> Data:
+        """A copy of data that lies in the buffer which is written, and may lie where it is written."""
+        name = self.fresh("source")
+        self.allocate(name, data.element, data.shape, "local")
+        strides = contiguous(data.shape)
+        lists = [", ".join(d.text for d in dims) for dims in (data.shape, data.strides, strides)]
+        shown_lists = ", ".join(f"{{{each}}}" for each in lists)
+        self.emit(f"choreo::copy<{len(data.shape)}>({data.address}, {name}, {shown_lists});")
+        return replace(data, strides=strides, pointer=name, offset=dim(0), root=name)
+
+    def _check_shapes(self, a: tuple[Dim, ...], b: tuple[Dim, ...], span: Span) -> None:
+        if len(a) != len(b):
+            raise ChoreoError(f"the source of this DMA has rank {len(a)}, its target rank {len(b)}", span)
+        differ = f"this DMA copies {shown(a)} to {shown(b)}: the shapes differ"
+        for x, y in zip(a, b, strict=True):
+            equal = same(x, y)
+            if equal is False:
+                raise ChoreoError(differ, span)
+            if equal is None:
+                self.hold(f"{x.text} == {y.text}", differ, span)
+
+    def _arrives(self, d: tree.Dma, source: Data, padding: Padding | None, span: Span) -> tuple[Dim, ...]:
         """The shape in which the data arrives."""
         if d.kind == "transp":
             order = self._order(d, source, span)
             return tuple(source.shape[i] for i in order)
-        if d.kind == "pad":
-            low, high, middle, _ = self._padding(d, source, span)
-            shape = []
-            for i, extent in enumerate(source.shape):
-                between = Dim(None, f"({extent.atom} - 1) * {middle[i]}") if middle[i] else dim(0)
-                if middle[i] and extent.value is not None:
-                    between = dim((extent.value - 1) * middle[i])
-                shape.append(add(add(add(dim(low[i]), extent), between), dim(high[i])))
-            return tuple(shape)
-        return source.shape
+        if padding is None:
+            return source.shape
+        return tuple(padding.extent(i, extent) for i, extent in enumerate(source.shape))
 
     def _order(self, d: tree.Dma, source: Data, span: Span) -> list[int]:
         order = [x.value for s in d.settings for x in self.expressions.dims_of(s)]
@@ -209,19 +259,35 @@ class Transfers:
             raise ChoreoError(f"transp needs an order of {len(source.shape)} dimensions", span)
         return [i for i in order if i is not None]
 
-    def _padding(self, d: tree.Dma, source: Data, span: Span) -> tuple[list[int], list[int], list[int], str]:
+    def _padding(self, d: tree.Dma, source: Data, span: Span) -> Padding | None:
+        if d.kind != "pad":
+            return None
         if len(d.settings) != 4:
             raise ChoreoError("pad needs <low, high, between, value>", span)
-        parts = []
+        parts: list[tuple[Dim, ...]] = []
         for setting in d.settings[:3]:
-            dims = [x.value for x in self.expressions.dims_of(setting)]
-            amounts = [x for x in dims if x is not None and x >= 0]
+            amounts = self.expressions.dims_of(setting)
             if len(amounts) != len(source.shape):
-                raise ChoreoError(f"pad needs {len(source.shape)} amounts of each kind, as {{…}}", span)
+                message = f"pad needs {len(source.shape)} amounts of each kind, as {{…}}, not {len(amounts)}"
+                raise ChoreoError(message, setting.span)
+            for each in amounts:
+                if each.value is not None and each.value < 0:
+                    raise ChoreoError(f"an amount of padding cannot be below 0, as {each} is", setting.span)
+                if each.value is None:
+                    self.hold(f"{each.atom} >= 0", "an amount of padding cannot be below 0", setting.span)
             parts.append(amounts)
-        return parts[0], parts[1], parts[2], self.expressions.text(d.settings[3])
+        low, high, between = parts
+        return Padding(low, high, between, self.expressions.text(d.settings[3]))
 
-    def _move(self, d: tree.Dma, source: Data, target: Data, span: Span) -> None:
+    def _fill_tile(self, target: Data, value: str) -> None:
+        if is_contiguous(target.shape, target.strides):
+            self.emit(f"choreo::fill({target.address}, {product(target.shape)}, {value});")
+            return
+        lists = [", ".join(d.text for d in dims) for dims in (target.shape, target.strides)]
+        rank = len(target.shape)
+        self.emit(f"choreo::fill_tile<{rank}>({target.address}, {{{lists[0]}}}, {{{lists[1]}}}, {value});")
+
+    def _move(self, d: tree.Dma, source: Data, target: Data, padding: Padding | None, span: Span) -> None:
         rank = len(source.shape)
         extents = [x.text for x in source.shape]
         from_strides, to_strides = list(source.strides), list(target.strides)
@@ -229,17 +295,11 @@ class Transfers:
         if d.kind == "transp":
             order = self._order(d, source, span)
             to_strides = [target.strides[order.index(i)] for i in range(rank)]
-        elif d.kind == "pad":
-            low, _, middle, value = self._padding(d, source, span)
-            count = product(target.shape)
-            self.emit(f"choreo::fill({target.address}, {count}, choreo::{target.element}({value}));")
-            for i in range(rank):
-                offset = (
-                    add(offset, dim(low[i]))
-                    if target.strides[i].value == 1
-                    else Dim(None, f"{offset.text} + {low[i]} * {target.strides[i].atom}")
-                )
-            to_strides = [Dim(None, f"{1 + middle[i]} * {s.atom}") for i, s in enumerate(to_strides)]
+        elif padding is not None:
+            self._fill_tile(target, f"choreo::{target.element}({padding.value})")
+            for low, stride in zip(padding.low, target.strides, strict=True):
+                offset = add(offset, mul(low, stride))
+            to_strides = [mul(add(ONE, m), s) for m, s in zip(padding.between, to_strides, strict=True)]
         start = target.pointer if offset.value == 0 else f"{target.pointer} + {offset.atom}"
         lists = [", ".join(map(str, x)) for x in (extents, from_strides, to_strides)]
         self.emit(f"choreo::copy<{rank}>({source.address}, {start}, {', '.join(f'{{{x}}}' for x in lists)});")

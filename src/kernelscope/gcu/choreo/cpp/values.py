@@ -22,6 +22,9 @@ _RESERVED_WORDS = (
     "stdin", "stdout", "stderr",
 )  # fmt: skip
 RESERVED = frozenset(_RESERVED_WORDS)
+HALVES = ("f16", "bf16")
+FRACTIONS = ("float", "double", *HALVES, "f32", "f64")
+INTEGER = ("int", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "bool")
 
 
 def cpp_type(name: str) -> str:
@@ -30,6 +33,11 @@ def cpp_type(name: str) -> str:
 
 def cpp_name(name: str) -> str:
     return f"{name}_" if name in RESERVED or name.startswith("choreo") else name
+
+
+def is_in(name: str, cpp: str) -> bool:
+    """Whether C++ mentions a name, which may have its namespace before it."""
+    return re.search(rf"\b{re.escape(name.rpartition(':')[2])}\b", cpp) is not None
 
 
 _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}

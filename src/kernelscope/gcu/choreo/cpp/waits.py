@@ -20,6 +20,7 @@ class _State:
     among: tuple[str, ...] = ()  # of a selection: the futures that it may be
     chained_to: str = ""  # the DMA that starts after this one
     skipped: bool = False  # whether there is a wait, which a condition can skip
+    target: str = ""  # the buffer that is filled as a whole
 
 
 @dataclass
@@ -80,6 +81,9 @@ def _statement(each: tree.Stmt, c: _Checked) -> None:
         case tree.Assign(value=tree.Dma() as dma):
             _start(each.name, dma, each.span, c)
         case tree.Do(dma=dma):
+            if dma.is_async and dma.event is None:
+                message = "nothing can wait for this asynchronous DMA, because it has no name; write `f = …`"
+                raise ChoreoError(message, each.span)
             _reads_of_dma(dma, c)
             _chain("", dma, c)
         case tree.Assign(value=tree.Builtin(name="select") as chosen):
@@ -124,7 +128,8 @@ def _start(name: str, dma: tree.Dma, span: Span, c: _Checked) -> None:
     if old is not None and old.status == "pending":
         raise ChoreoError(f"`{name}` is filled again while its DMA has not been waited for", span)
     status = "empty" if dma.kind == "any" else "pending" if dma.is_async else "sync"
-    c.states[name] = _State(status, span)
+    target = dma.target.id if isinstance(dma.target, tree.Name) else ""
+    c.states[name] = _State(status, span, target=target)
     _chain(name, dma, c)
 
 
@@ -226,6 +231,10 @@ def _reads(e: Any, c: _Checked, after: str = "") -> None:
 
 
 def _read(name: tree.Name, c: _Checked, after: str) -> None:
+    for future, filled in c.states.items():
+        if filled.target == name.id and filled.status in ("pending", "chained") and future != after:
+            message = f"`{name.id}` is the target of `{future}`, and is used before its wait"
+            raise ChoreoError(message, name.span)
     state = c.states.get(name.id)
     if state is None or name.id == after:
         return

@@ -19,6 +19,13 @@ inline void check(bool holds, const char* message) {
     failure_state.store(2);
   }
 }
+struct stopped {};  // unwinds a program that cannot go on
+// Of sizes: where one is wrong, what follows would use memory that is not its own.
+inline void hold(bool holds, const char* message) {
+  if (holds) return;
+  check(false, message);
+  throw stopped();
+}
 inline int64_t within(int64_t index, int64_t extent, const char* message) {
   const bool holds = index >= 0 && index < extent;
   check(holds, message);

@@ -127,6 +127,19 @@ inline void fill(T* data, int64_t count, T value) {
   for (int64_t i = 0; i < count; ++i) data[i] = value;
 }
 
+template <int N, class T>
+inline void fill_dims(T* to, const int64_t* extents, const int64_t* strides, T value) {
+  if constexpr (N == 0)
+    *to = value;
+  else
+    for (int64_t i = 0; i < extents[0]; ++i) fill_dims<N - 1>(to + i * strides[0], extents + 1, strides + 1, value);
+}
+// The elements of a tile, and nothing that lies between them.
+template <int N, class T>
+inline void fill_tile(T* to, std::array<int64_t, N> extents, std::array<int64_t, N> strides, T value) {
+  fill_dims<N>(to, extents.data(), strides.data(), value);
+}
+
 template <int N, class S, class T>
 inline void copy_dims(const S* from, T* to, const int64_t* extents, const int64_t* a, const int64_t* b) {
   if constexpr (N == 0) {

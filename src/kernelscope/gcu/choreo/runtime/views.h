@@ -143,18 +143,23 @@ class spanned_data : public spanned_view<T, N> {
 };
 
 // The steps of a call. On a CPU a tensor and a buffer are the same memory, so nothing is copied.
+template <class T>
+T* somewhere(T* tensor) {  // an index that is out of bounds becomes 0, also where there is no element at all
+  alignas(64) static char spare[64];
+  return tensor ? tensor : reinterpret_cast<T*>(spare);
+}
 template <class T, int N>
 T* tensor_to_gcu_buffer(const spanned_view<T, N>& tensor) {
-  return tensor.data();
+  return somewhere(tensor.data());
 }
 template <class T>
 T* tensor_to_gcu_buffer(void* tensor) {
-  return static_cast<T*>(tensor);
+  return somewhere(static_cast<T*>(tensor));
 }
 template <class T>
 T* tensor_to_gcu_buffer(const void* tensor) {
   static_assert(std::is_const_v<T>, "a tensor that is only read");
-  return static_cast<T*>(tensor);
+  return somewhere(static_cast<T*>(tensor));
 }
 template <class T, int N>
 spanned_data<T, N> allocate_buffer(mdspan<N> shape) {

@@ -147,6 +147,19 @@ def settings(c: Cursor) -> tuple[tree.Expr, ...]:
     return tuple(c.separated(lambda c: _binary(c, SHIFT + 1), ">"))
 
 
+def template_arguments(c: Cursor) -> tuple[tree.Expr, ...]:
+    """`<4, f32, wide, modes::fast>`: what a C++ function is made for."""
+
+    def one(c: Cursor) -> tree.Expr:
+        span = c.token.span
+        if c.token.kind == "name" and c.peek().text == ":":
+            return tree.Name(called(c, "a name of C++"), span=span)
+        return _binary(c, SHIFT + 1)
+
+    c.expect("<")
+    return tuple(c.separated(one, ">"))
+
+
 def postfix(c: Cursor) -> tree.Expr:
     found = _primary(c)
     while True:
@@ -165,6 +178,9 @@ def postfix(c: Cursor) -> tree.Expr:
             found = tree.Item(found, index, span=found.span)
         else:
             return found
+
+
+_MEMBERS = ".at(…), .chunkat(…), .chunk(…), .subspan(…), .modspan(…), .view(…), .span_as(…), .span and .data"
 
 
 def _member(c: Cursor, of: tree.Expr) -> tree.Expr:
@@ -189,7 +205,7 @@ def _member(c: Cursor, of: tree.Expr) -> tree.Expr:
             if bracketed:
                 c.expect(")")
             return tree.SpanAs(of, dims, span=span)
-    raise ChoreoError(f"there is no member `{word.text}`", span)
+    raise ChoreoError(f"there is no member `{word.text}`; data has {_MEMBERS}", span)
 
 
 def _tile(c: Cursor, of: tree.Expr, word: Token) -> tree.Expr:
@@ -289,7 +305,7 @@ def called(c: Cursor, what: str) -> str:
 
 def _called(c: Cursor, span: Span) -> tree.Expr:
     name = called(c, "the function to call")
-    given = settings(c) if c.sees("<") else ()
+    given = template_arguments(c) if c.sees("<") else ()
     c.expect("(")
     return tree.CallValue(name, listed(c, ")"), given, span=span)
 

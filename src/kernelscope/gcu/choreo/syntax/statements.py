@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import tree
 from .declarations import bind, declaration, hint, names_of, range_of, tie
 from .errors import ChoreoError
-from .expressions import Cursor, called, expression, listed, settings
+from .expressions import Cursor, called, expression, listed, template_arguments
 from .lexer import Token
 from .transfers import dma, matrix
 
@@ -62,10 +62,24 @@ def _statement(c: Cursor) -> list[tree.Stmt]:
     return _named(c)
 
 
+def _refuse_fragments(c: Cursor, following: Token) -> None:
+    """`frag.reduce_max …`, `reduce_max(…)`, `apply {i, j} in …`: work on the registers of an accelerator."""
+    opening = {"frag": (".", *tree.SCALARS), "fragment": tree.SCALARS, "apply": ("{",)}
+    opening |= dict.fromkeys(("reduce_max", "reduce_sum"), ("(",))
+    if following.text in opening.get(c.token.text, ()):
+        name = c.token.text + (following.text if following.text == "." else "")
+        raise ChoreoError(
+            f"`{name}` works on the registers of an accelerator and is not part of this language; "
+            "put the matrix into a buffer with mma.store, and write a foreach over its elements",
+            c.token.span,
+        )
+
+
 def _named(c: Cursor) -> list[tree.Stmt]:
     """A statement that starts with a name of the program's own."""
     start = c.token.span
     following = c.peek()
+    _refuse_fragments(c, following)
     if following.text == ":":
         name = c.next().text
         c.next()
@@ -241,7 +255,7 @@ def _swap(c: Cursor) -> list[tree.Stmt]:
 def _call(c: Cursor) -> list[tree.Stmt]:
     start = c.next().span
     name = called(c, "the kernel to call")
-    given = settings(c) if c.sees("<") else ()
+    given = template_arguments(c) if c.sees("<") else ()
     c.expect("(")
     args = listed(c, ")")
     c.expect(";", "after a call")

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kernelscope.gcu.choreo.cpp.shapes import Dim, add, dim, same, shown
+from kernelscope.gcu.choreo.cpp.declared.aliases import closed
+from kernelscope.gcu.choreo.cpp.shapes import Dim, add, dim, shown
 from kernelscope.gcu.choreo.cpp.values import (
+    HALVES,
     Bounded,
     Buffers,
     Data,
@@ -22,30 +24,26 @@ from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 from kernelscope.gcu.choreo.syntax.walk import has_parallel, nodes, written
 
-from .block_loops import BlockLoops
+from .binds import Binds
 from .blocks import parts
-from .simd import reduction, vectorises
+from .simd import can_stop, reduction, vectorises
 
 
-class Loops(BlockLoops):
+class Loops(Binds):
     """The part of a function's body that repeats."""
 
     parallel: list[str]
-    chunking: list[str]
     _shared_at: list[int | None]  # where the block's shared buffers are declared; None: where they stand
     _open_loops: int = 0  # around a statement, within its thread
-    _part_names: dict[str, tuple[str, ...]]  # of a variable that stands for several
-    _tied: dict[str, set[str]]  # `where i <-> j`: variables that have the same value
     private_fragments: Any
     as_threads: bool = False  # threads of a block always run at once, also where none waits for another
     in_team: Any
     needs_team: Any
     team: Any
     declare_thread: Any
-    block: Any
     check: Any
+    hold: Any
     statement: Any
-    nested: Any
     guarded: Any
     quoted: Any
 
@@ -92,7 +90,7 @@ class Loops(BlockLoops):
     def _is_written_by_all(self, body: tree.Block) -> bool:
         """Whether a scalar or a local buffer from outside is written."""
         assigned = {each.name for each in nodes(body) if isinstance(each, tree.Assign)}
-        found = [self.scope.find(name) for name in assigned | written(body)]
+        found = [self.scope.find(name) for name in assigned | closed(written(body), self.aliases)]
         return any(
             isinstance(v, Scalar | Buffers | Future) or (isinstance(v, Data) and v.scope == "local")
             for v in found
@@ -101,7 +99,7 @@ class Loops(BlockLoops):
     def _loops(
         self, counted: list[tuple[list[str], tuple[Dim, ...]]], s: tree.Parallel, at_once: bool
     ) -> None:
-        outer = self.scope
+        outer, start = self.scope, len(self.lines)
         self.expressions.scope = outer.inner(1)
         closing = 0
         for level, (names, dims) in enumerate(counted):
@@ -112,13 +110,16 @@ class Loops(BlockLoops):
         self.private_fragments(s.body)
         self.block(s.body)
         self._shared_at.pop()
-        for _each in range(closing):
+        stops = self.lines[start].strip().startswith("#pragma omp") and can_stop(self.lines[start:])
+        if stops:  # no exception may leave a thread of OpenMP
+            self.lines[start + 1] += " try {"
+        for each in range(closing):
             self._depth -= 1
-            self.emit("}")
+            self.emit("} catch (const choreo::stopped&) {}}" if stops and each == closing - 1 else "}")
         self.expressions.scope = outer
 
     def open_level(self, names: list[str], dims: tuple[Dim, ...], s: tree.Parallel, at_once: bool) -> int:
-        """Loops over one level; how many there are."""
+        """Loops over one level, and how many there are."""
         variables: list[object] = []
         for place, extent in enumerate(dims):
             given = names[place] if place < len(names) and len(names) == len(dims) else ""
@@ -143,78 +144,18 @@ class Loops(BlockLoops):
                 raise ChoreoError("parallel needs a bound of at least 1", level.bound[0].span)
         return list(level.names), dims
 
-    def _bind(self, bind: tree.Bind) -> list[tuple[str, Dim]]:
-        dims = self.expressions.dims_of(bind.domain)
-        self.chunking.append(f"{', '.join(bind.names)} in {shown(dims)}")
-        if len(bind.names) == len(dims):
-            return list(zip(bind.names, dims, strict=True))
-        if len(bind.names) == 1 and not bind.braced:
-            return [(f"{bind.names[0]}__{i}", extent) for i, extent in enumerate(dims)]
-        raise ChoreoError(f"{len(bind.names)} names for a span of rank {len(dims)}", bind.span)
-
-    def _name_whole(self, bind: tree.Bind, parts: list[tuple[str, Dim]]) -> None:
-        """A single name for several dimensions, or the name before `=`."""
-        whole = bind.whole or (bind.names[0] if len(bind.names) == 1 and len(parts) != 1 else "")
-        if whole:
-            self._part_names[whole] = tuple(name for name, _ in parts)
-            items = tuple(self.scope.find(name) for name, _ in parts)
-            self.scope.declare(whole, Several(items), bind.span)
-
-    def _with(self, s: tree.With) -> None:
-        with self.nested(""):
-            for bind in s.binds:
-                parts = self._bind(bind)
-                for name, extent in parts:
-                    self.scope.declare(name, Bounded(dim(0), extent, 0, 0), bind.span)
-                self._name_whole(bind, parts)
-            outer, self._tied = self._tied, dict(self._tied)
-            for first, second in s.tied:
-                self._tie(first, second, s)
-            self.block(s.body)
-            self._tied = outer
-
-    def _tie(self, first: str, second: str, s: tree.With) -> None:
-        both = [self.scope.names.get(name) for name in (first, second)]
-        bounds = [b.items if isinstance(b, Several) else (b,) for b in both]
-        if not all(isinstance(x, Bounded) for b in bounds for x in b) or len(bounds[0]) != len(bounds[1]):
-            message = f"{first} <-> {second} needs two bounded variables of this `with`, of one rank"
-            raise ChoreoError(message, s.span)
-        for a, b in zip(*bounds, strict=True):
-            assert isinstance(a, Bounded)
-            assert isinstance(b, Bounded)
-            equal = same(a.bound, b.bound)
-            message = f"{first} <-> {second}: the bounds {a.bound} and {b.bound} differ"
-            if equal is False:
-                raise ChoreoError(message, s.span)
-            if equal is None:
-                self.check(f"{a.bound.text} == {b.bound.text}", message, s.span)
-        self._tied[first] = self._tied.get(first, set()) | {second}
-        self._tied[second] = self._tied.get(second, set()) | {first}
-
-    def _follow(self, name: str, value: Several | Bounded) -> None:
-        """Give the variables that are tied to one its value."""
-        seen, left = {name}, set(self._tied.get(name, ()))
-        while left:
-            other = left.pop()
-            seen.add(other)
-            left |= self._tied.get(other, set()) - seen
-            self.scope.names[other] = value
-            if isinstance(value, Several):
-                names = self._part_names.get(other, ())
-                self.scope.names.update(zip(names, value.items, strict=True))  # type: ignore[arg-type]
-
     def _foreach(self, s: tree.Foreach) -> None:
         outer = self.scope
         self.expressions.scope = outer.inner()
         headers: list[tuple[str, LoopHead]] = []
         for each in s.ranges:
             if isinstance(each, tree.Bind):
-                parts = self._bind(each)
+                parts = self.bind(each)
                 for name, extent in parts:
                     one = self.local(name)
                     self.scope.declare(name, bounded(dim(one), extent), each.span)
                     headers.append((name, LoopHead(one, "0", extent.text, "1")))
-                self._name_whole(each, parts)
+                self.name_whole(each, parts)
             else:
                 headers += self._ranges(each)
         self._nest(s, headers)
@@ -237,7 +178,7 @@ class Loops(BlockLoops):
             self.scope.names[name] = made[-1]
             headers.append((name, LoopHead(one, "0", part.bound.text, "1")))
         self.scope.names[r.name] = Several(tuple(made))
-        self._follow(r.name, Several(tuple(made)))
+        self.follow(r.name, Several(tuple(made)))
         return headers
 
     def _range(self, r: tree.Range) -> LoopHead:
@@ -254,7 +195,7 @@ class Loops(BlockLoops):
         beyond = offset.value is None or offset.value > 0
         found = Bounded(dim(name), known.bound, low.value, last, is_shifted=beyond)
         self.scope.names[r.name] = found
-        self._follow(r.name, found)
+        self.follow(r.name, found)
         return LoopHead(name, low.text, high.text, step)
 
     def _step(self, r: tree.Range) -> str:
@@ -270,7 +211,8 @@ class Loops(BlockLoops):
         if not headers:
             raise ChoreoError("there is nothing to count here", s.span)
         name, innermost = headers[-1]
-        vectorised = not self.in_team and vectorises(s, {name, *self._wholes(s)})
+        vectorised = not self.in_team and vectorises(s, {name, *self._wholes(s)}, self.aliases)
+        vectorised = vectorised and not self._reduces_halves(s.body)
         for _, header in headers[:-1]:
             self.emit(f"{header} {{")
             self._depth += 1
@@ -289,6 +231,7 @@ class Loops(BlockLoops):
         self, body: tree.Block, header: LoopHead, vectorised: bool, finish: Callable[[], None] | None = None
     ) -> None:
         """One loop; `finish` writes what follows its statements."""
+        start = len(self.lines)
         after = self._reductions(body) if vectorised else []
         self.emit(f"{header} {{")
         self._depth += 1
@@ -309,6 +252,8 @@ class Loops(BlockLoops):
         self.emit("}")
         for line in filter(None, after):
             self.emit(line)
+        if vectorised and can_stop(self.lines[start:]):  # no exception may leave a vectorised loop
+            self.lines[start:] = [each for each in self.lines[start:] if "#pragma omp simd" not in each]
 
     def _wholes(self, s: tree.Foreach) -> set[str]:
         """Names that stand for all variables of the last bind."""
@@ -316,6 +261,11 @@ class Loops(BlockLoops):
         return (
             {last.whole, last.names[0]} - {""} if isinstance(last, tree.Bind) and not last.braced else set()
         )
+
+    def _reduces_halves(self, body: tree.Block) -> bool:
+        """Half precision is rounded after each step, so the steps keep their order."""
+        found = [self.scope.find(each.name) for each in body if isinstance(each, tree.Assign)]
+        return any(isinstance(known, Scalar) and known.type in HALVES for known in found)
 
     def _reductions(self, body: tree.Block) -> list[str]:
         """Write the pragma; give what must follow the loop (an empty line: nothing, but it is vectorised)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernelscope.gcu.choreo.cpp.declared.aliases import Aliases, closed
 from kernelscope.gcu.choreo.device_functions import PURE
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.walk import is_atomic, names, nodes, root
@@ -38,7 +39,7 @@ def reduction(statement: tree.Stmt) -> Reduction | None:
     return None
 
 
-def vectorises(loop: tree.Foreach, variables: set[str]) -> bool:
+def vectorises(loop: tree.Foreach, variables: set[str], known: Aliases) -> bool:
     """Whether iterations over the loop's last variable are independent but for reductions."""
     if not all(isinstance(each, _SIMPLE) for each in loop.body):
         return False
@@ -61,17 +62,18 @@ def vectorises(loop: tree.Foreach, variables: set[str]) -> bool:
             found = reduction(each)
             if found is not None and reduced & names(found.value):
                 return False
-    return _stores_apart(loop, variables)
+    return _stores_apart(loop, variables, known)
 
 
-def _stores_apart(loop: tree.Foreach, variables: set[str]) -> bool:
+def _stores_apart(loop: tree.Foreach, variables: set[str], known: Aliases) -> bool:
     stores = [each.target for each in loop.body if isinstance(each, tree.Store)]
     places: dict[str, set[tuple[tree.Expr, ...]]] = {}
     for each in nodes(loop.body):
         if isinstance(each, tree.At):
-            places.setdefault(root(each.of), set()).add((each.of, *each.index))
+            for name in closed({root(each.of)}, known):
+                places.setdefault(name, set()).add((each.of, *each.index))
     for target in stores:
-        if len(places[root(target.of)]) != 1:
+        if any(len(places[name]) != 1 for name in closed({root(target.of)}, known)):
             return False
         if not any(_moves(index, variables) for index in target.index):
             return False
@@ -97,3 +99,8 @@ def _moves(e: tree.Expr, variables: set[str]) -> bool:
         case tree.Tuple():
             return any(_moves(item, variables) for item in e.items)
     return False
+
+
+def can_stop(lines: list[str]) -> bool:
+    """Whether something of these lines of C++ may stop the whole call."""
+    return any(each.lstrip().startswith("choreo::hold(") for each in lines)

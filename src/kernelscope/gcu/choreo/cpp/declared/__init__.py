@@ -1,0 +1,1 @@
+"""Names that a function makes known, and what it returns."""

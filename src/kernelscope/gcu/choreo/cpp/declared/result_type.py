@@ -1,0 +1,31 @@
+"""The type of the number that a function returns."""
+
+from __future__ import annotations
+
+from kernelscope.gcu.choreo.cpp.values import Data, Scalar, Scope
+from kernelscope.gcu.choreo.syntax import tree
+from kernelscope.gcu.choreo.syntax.walk import nodes, root
+
+
+def type_of(e: tree.Expr, scope: Scope, body: tree.Block) -> str:
+    """The type of a returned number, as far as the text tells."""
+    match e:
+        case tree.Int() | tree.Count():
+            return "s32"
+        case tree.Float():
+            return "f32" if e.text[-1] in "fF" else "f64"
+        case tree.Builtin() if e.name.startswith("__cast_"):
+            return tree.AS_ELEMENT.get(e.name.removeprefix("__cast_"), "")
+        case tree.At():
+            view = scope.find(root(e))
+            return view.element if isinstance(view, Data) else ""
+        case tree.Binary():
+            kinds = {type_of(e.left, scope, body), type_of(e.right, scope, body)}
+            return kinds.pop() if len(kinds) == 1 else ""
+        case tree.Name():
+            known = scope.find(e.id)
+            if isinstance(known, Scalar):
+                return tree.AS_ELEMENT.get(known.type, "")
+            found = [n.type for n in nodes(body) if isinstance(n, tree.DeclareScalar) and n.name == e.id]
+            return tree.AS_ELEMENT.get(found[0], "") if len(set(found)) == 1 else ""
+    return ""

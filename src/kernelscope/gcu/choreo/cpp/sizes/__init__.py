@@ -1,0 +1,1 @@
+"""What is known of sizes, and parts of data that have them."""
