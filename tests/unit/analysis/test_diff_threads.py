@@ -209,6 +209,36 @@ def test_another_order_on_the_main_thread_is_a_divergence() -> None:
     assert not diff(a, run((WORKER, far), (MAIN, one), (MAIN, other)))
 
 
+def test_another_order_of_calls_that_are_alike_on_the_main_thread_is_a_divergence() -> None:
+    """Each is paired with the other, and each has the values of a call elsewhere."""
+    one, other, far = op("k", (-1, -1), 0), op("k", (-2, -2), 1), op("far", (-2, -1), 9)
+    between = [(MAIN, op(name, (-1, -2), 2 + n)) for n, name in enumerate("abc")]
+    a = run((MAIN, one), *between, (MAIN, other), (WORKER, far))
+    b = run((MAIN, other), *between, (MAIN, one), (WORKER, far))
+    found = diff(a, b)
+    assert (found.verdict, found.index_a, found.index_b) == (INPUTS_DIFFER, 0, 0), str(found)
+
+
+def test_a_call_stands_for_one_call_of_the_other_run() -> None:
+    """Two calls ran on the main thread; one of them is on another thread now, and the other was never run."""
+    one, other, third = op("k", (-1, -1), 0), op("k", (-2, -2), 1), op("k", (-1, -2), 2)
+    a = run((MAIN, one), (MAIN, one), (WORKER, other))
+    b = run((MAIN, other), (MAIN, third), (WORKER, one))
+    assert diff(a, b)
+    assert not diff(a, run((MAIN, other), (MAIN, one), (WORKER, one)))
+
+
+def test_a_reader_of_another_random_number_does_not_make_the_numbers_wrong() -> None:
+    """What draws numbers reads the same each time; both runs drew the same ones."""
+    drawn = [(MAIN, op("drawn", (-1, -1), n, gives=100 + n)) for n in range(2)]
+    for thread in (MAIN, WORKER):  # one thread and two
+        last = thread, op("far", (-2, -1), 9)
+        a = run(*drawn, (MAIN, op("read", (0, 0), 2)), last)
+        b = run(*drawn, (MAIN, op("read", (1, 1), 2)), last)
+        found = diff(a, b)
+        assert (found.verdict, found.index_a) == (INPUTS_DIFFER, 2), str(found)
+
+
 @pytest.mark.parametrize("main_thread", [MAIN, 0])  # 0: a run of an older version
 def test_main_threads_belong_together_whatever_they_run(main_thread: int) -> None:
     a = run((MAIN, op("a", (-1, -1), 0)), (WORKER, op("b", (-2, -2), 1)), main_thread=main_thread)

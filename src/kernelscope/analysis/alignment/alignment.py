@@ -41,6 +41,7 @@ class Alignment:
     threads: tuple[Pair, ...] = ()
     names: ThreadNames = field(default_factory=ThreadNames)
     moved: int = 0  # pairs whose calls ran on threads that are not the same
+    mains: Pair | None = None  # of those threads, the main ones: the order of their calls is the program's
 
     def __len__(self) -> int:
         return len(self.a)
@@ -68,6 +69,19 @@ class Alignment:
 
     def gap_with(self, *, a: int | None = None, b: int | None = None) -> Gap | None:
         return next((gap for gap in self.gaps if a in gap.a or b in gap.b), None)
+
+    def may_be_partners(self, position_a: int, position_b: int) -> bool:
+        """Whether calls with the same values are the same call, wherever they stand."""
+        threads = int(self.columns_a.thread[position_a]), int(self.columns_b.thread[position_b])
+        return bool(self.threads) and threads != self.mains
+
+    def is_same(self, *, a: int | None = None, b: int | None = None) -> bool:
+        """Whether this call of the first run, or of the second, has a partner with the same values."""
+        at_a = self.partner_of_second(b) if a is None and b is not None else a
+        at_b = self.partner(a) if b is None and a is not None else b
+        if at_a is None or at_b is None:
+            return False
+        return bool(self.columns_a.left[at_a] == self.columns_b.left[at_b])
 
     def different(self) -> Ints:
         """The pairs whose values, taken together, are not the same."""

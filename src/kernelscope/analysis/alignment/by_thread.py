@@ -34,7 +34,9 @@ def align_threads(columns: TwoColumns, sides: Sides, mains: tuple[int, int]) -> 
     is_main_first = threads[0] == (work_a.main, work_b.main)
     found, parts = _Threads(layout, work_a, work_b, sides, is_main_first=is_main_first).aligned()
     aligned = _in_order_of_time(columns, layout, threads, found, parts)
-    return replace(aligned, names=ThreadNames.of(work_a, work_b, threads))
+    return replace(
+        aligned, mains=threads[0] if is_main_first else None, names=ThreadNames.of(work_a, work_b, threads)
+    )
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,7 +81,8 @@ class _Search:
         places, ends = self._places[first:last], self._ends[first:last]
         free = ~self.taken[1][places]
         found = zip(places[free].tolist(), ends[free].tolist(), strict=True)
-        return [(b, end) for b, end in found if self._may_move(place, b)][:_MOST_CANDIDATES]
+        may_move = ((b, end) for b, end in found if self._may_move(place, b))
+        return list(itertools.islice(may_move, _MOST_CANDIDATES))
 
     def _common(self, a: int, a_end: int, b: int, b_end: int) -> int:
         """How many calls from here on have the same values and are free."""

@@ -19,7 +19,7 @@ from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
 from kernelscope.store.stored_run import StoredRun, load
 
-from .alike_calls import that_read_the_same, writers_that_differ
+from .alike_calls import AlikeCalls, writers_that_differ
 from .comparable import check_alignment, check_runs, name_of
 from .divergence import Divergence
 from .divergence_parts import (
@@ -74,6 +74,7 @@ class Search:
         self.of_a = Reader(a, alignment.columns_a.index)
         self.of_b = Reader(b, alignment.columns_b.index)
         self.different = alignment.different()
+        self._alike = AlikeCalls(alignment, self.different, self.of_b)
 
     def divergence(self) -> Divergence:
         found = self._first()
@@ -104,13 +105,14 @@ class Search:
         if difference is not None:
             _check_kinds(difference)
             if not difference:
+                self._alike.use(at_b)
                 return None
             if not difference.inputs:
                 return self._same_inputs(pair, a, b)
-        read_the_same = that_read_the_same(self.alignment, self.different, self.of_b, a)
-        if read_the_same is not None:
-            other = self.of_b.at(read_the_same)
-            return self._same_inputs(pair, a, other) if compare(a, other).outputs else None
+        if self._alike.is_elsewhere(at_a, a):
+            return None
+        if (other := self._alike.that_read_the_same(at_a, a)) is not None:
+            return self._same_inputs(pair, a, other)
         if difference is None:
             return self._other_calls([a], [b])
         return self._inputs_differ(pair, at_a, at_b, a, b, difference)
