@@ -89,10 +89,10 @@ class Run(ABC):
     @property
     def calls(self) -> list[KernelCall]:
         """Every launch, in order of execution."""
-        events = self.records_of_calls
-        for position in range(len(self._views), len(events)):
-            self._views.append(view_of(self, events[position]))
-        return list(self._views)
+        views, events = self._views, self.records_of_calls
+        if len(views) < len(events):  # a new list: another thread may be at it, too
+            self._views = views = [*views, *(view_of(self, event) for event in events[len(views) :])]
+        return list(views)
 
     def select(
         self,

@@ -29,6 +29,7 @@ from kernelscope.stages.records import Record
 from .planned_calls import replayed_call, spell_out
 from .save_run import save_run
 
+_LOCKS = "_replaying", "_reading"
 # A graph that outlasted two recordings notes sites that are not known any more.
 _UNKNOWN = SteadySite(Site(-1, Kernel(-1, "(unknown)", "unknown", "unknown"), ()), ())
 
@@ -44,7 +45,7 @@ class MemoryRun(Run):
         self._end = sys.maxsize  # entries from here on came when the recording had closed
         self._more = 0  # calls than entries, because of replays
         self._settled: int | None = None  # the number of calls when the recording closed
-        self._replaying, self._reading = threading.Lock(), threading.RLock()
+        self._make_locks()
         self.errors_of_compact: dict[int, str] = {}  # by id of the entry
         self.first_slots: dict[int, int] = {}  # by graph call, where its fingerprints were planned
         self.fingerprinter: Any = None  # reads slots
@@ -57,6 +58,23 @@ class MemoryRun(Run):
         self.compiled: list[Record] = []
         self.audit: Audit | None = None
         self.compiler_settings: dict[str, dict[str, Any]] = {}
+
+    def _make_locks(self) -> None:
+        # A handler of a signal may come at any moment, and read the run or close the recording.
+        self._replaying, self._reading = threading.RLock(), threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a copy, or another process: it spells out by itself what it does not have in full."""
+        with self._replaying, self._reading:
+            return {
+                **{name: held for name, held in vars(self).items() if name not in _LOCKS},
+                "_calls": list(self._calls),
+                "_positions": dict(self._positions),
+            }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._make_locks()
 
     @property
     def records_of_calls(self) -> list[Call]:
@@ -113,8 +131,8 @@ class MemoryRun(Run):
     def replayed(self, replay: Replay) -> None:
         """A CUDA graph was replayed: one entry, however many launches it has."""
         with self._replaying:
+            self._more += len(replay.graph.launches) - 1  # first, so that a handler that settles sees it
             self.entries.append(replay)
-            self._more += len(replay.graph.launches) - 1
 
     def newest_position(self, entry: Call | CompactCall, most: int) -> int:
         """Of an entry that is one of so many that came last; otherwise -1."""
@@ -133,8 +151,9 @@ class MemoryRun(Run):
         """The recording has closed: what a launch that is still under way adds later is not part of it."""
         with self._replaying:
             self._end = min(len(self.entries), self._end)
-            self._more = _more_calls(self.entries[: self._end]) if self._more else 0
-            self._settled = self._end + self._more
+            if self._settled is None:
+                self._more = _more_calls(self.entries[: self._end]) if self._more else 0
+                self._settled = self._end + self._more
         self.graph_calls, self.marks = dict(self.graph_calls), list(self.marks)
         self.noted, self.compiled = list(self.noted), list(self.compiled)
 
@@ -150,7 +169,8 @@ class MemoryRun(Run):
         return save_run(self, path)
 
     def __len__(self) -> int:
-        return len(self.entries) + self._more if self._settled is None else self._settled
+        with self._replaying:
+            return len(self.entries) + self._more if self._settled is None else self._settled
 
 
 def _more_calls(entries: list[Call | CompactCall | Replay]) -> int:

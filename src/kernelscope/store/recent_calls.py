@@ -15,7 +15,7 @@ class RecentCalls:
     """Counts calls, and remembers the last of those that were noted."""
 
     def __init__(self) -> None:
-        self._taking = threading.Lock()
+        self._taking = threading.RLock()  # a handler of a signal may launch kernels, too
         self.newest = -1
         self._notes: deque[tuple[int, CompactCall]] = deque(maxlen=_KEPT)
         self._graphs: set[CapturedGraph] = set()
