@@ -385,6 +385,18 @@ def product_of_each_expert() -> Made:
     return experts, (rows(9, 16),)
 
 
+@variant("times", cause="operator")
+def products_side_by_side() -> Made:
+    """The kernel that puts the products into one buffer writes their values once more."""
+    weights = rows(3, 16, 8, seed=5)
+
+    def chosen_product(x: torch.Tensor) -> torch.Tensor:
+        made = torch.stack([times(x, weight) for weight in weights], 1)
+        return made[torch.arange(x.shape[0], device=x.device), x[:, :3].argmax(1)]
+
+    return chosen_product, (rows(9, 16),)
+
+
 @variant("mean", cause="mixes-rows", most=4)
 def mean_of_sorted_rows() -> Made:
     def centred_in_order(x: torch.Tensor) -> torch.Tensor:

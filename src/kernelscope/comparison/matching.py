@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 
 import torch
 
@@ -14,6 +14,7 @@ from .closeness import Closeness, closeness
 from .flow.accumulation import PartsOfSums, is_same_turn, join_passes
 from .flow.calls_and_values import LEAF, SERIES, Call, Flow, Value, nearest
 from .flow.kept_values import KeptValues, Sketch, sketch_of
+from .flow.multiples import is_multiple
 from .layouts import Layout, Layouts
 from .rows_of_scores import MASKED
 from .series import SeriesIndex
@@ -130,7 +131,9 @@ class Matching:
         candidates = self._candidates(call, inputs, expected.tensor, noise)
         wholes = inputs - self._parts_of(reads)  # a call that reads a part of what this one reads is no twin
         if is_direct and self._has_twin(call, wholes, expected.tensor.numel()):
-            candidates = [(v, shared) for v, shared in candidates if self._is_twin(call, v, shared)]
+            twins = [(v, shared) for v, shared in candidates if self._is_twin(call, v, shared)]
+            numbers = {value.number for value, _ in twins}
+            candidates = twins + [(v, 1) for v, _ in candidates if is_multiple(self.flow, v, numbers)]
         for value, shared in candidates:
             found = self.compare(value, expected, call.digits)
             if found.within and (shared or self._is_near(call, value, inputs)):
@@ -182,12 +185,15 @@ class Matching:
 
     def _find_sum(self, call: Call, inputs: set[int], expected: Expected) -> tuple[Value, Closeness] | None:
         """What the other program makes of each part of a batch: a sum or a mean of these."""
-        for parts in self.sums.fitting(call, expected.tensor):
+        fitting, is_loss = [self.sums.fitting(call, expected.tensor)], call.phase != "backward"
+        if is_loss:  # it may be computed by other steps
+            fitting.append(self.sums.fitting(call, expected.tensor, any_operator=True))
+        for parts in chain(*fitting):
             if any(part.number in self.claimed for part in parts):
                 continue
             kept = [self.kept.tensors[part.number].to(expected.tensor.device) for part in parts]
             total = torch.stack([each.to(expected.tensor.dtype) for each in kept]).sum(0)
-            for whole in (total, total / len(parts)) if call.phase != "backward" else (total,):
+            for whole in (total, total / len(parts)) if is_loss else (total,):
                 found = self.compare_tensor(whole, parts, expected)
                 if found.within and any(self._is_near(call, part, inputs) for part in parts):
                     return self._add_series(parts, whole), found

@@ -22,7 +22,7 @@ from .flow import Flow, Value
 from .following import Following
 from .judging import Judge
 from .result import InvarianceResult, ResultDifference
-from .verdicts import verdicts, with_suspect
+from .verdicts import excuse_orders, verdicts, with_suspect
 
 Results = dict[str, torch.Tensor]
 
@@ -117,9 +117,19 @@ class _Check:
                 flow.forget(selection.name)
             else:
                 found.runs.append(selection.name)
+        if shapes := self._takes_no_other_size():
+            found.refused = (
+                f"the function raises an exception with other numbers of rows, and arguments of these shapes "
+                f"were taken to have rows: {shapes}; say which have them, as in dim=(0, None)"
+            )
+            return
         for name, value in results.items():  # which rows are selected may depend on the others
             if any(len(value.met) < value.tensor.shape[d] for d in value.varying):
                 lost[name] = None
+        with_rows = [v for v in results.values() if v.maps and v.maps[0].dims]
+        found.results_followed = len(with_rows)
+        if with_rows and not (differing or unexplained or lost):
+            excuse_orders(flow)
         found.kernels = verdicts(flow, found.runs)
         found.results, found.unexplained = list(differing.values()), list(unexplained.values())
         found.results_not_followed = list(lost)
@@ -130,8 +140,11 @@ class _Check:
             note = "Only because a row has other random numbers in another batch: {}"
             found.notes += [note.format(each) for each in found.results]
             found.results = []
-        with_rows = [v for v in results.values() if v.maps and v.maps[0].dims]
-        found.results_followed = len(with_rows)
+
+    def _takes_no_other_size(self) -> str:
+        """Where it is not known which arguments have rows: the shapes of those that may; else ""."""
+        sizes = [each.name for each in self._batch.selections() if each.tests == "size" and each.size > 1]
+        return "" if {*sizes} & {*self._found.runs} else self._batch.doubtful()
 
     def _compare(
         self, flow: Flow, selection: Selection, results: dict[str, Value],

@@ -55,6 +55,7 @@ class Batch:
             have = have if tensors else "none is a tensor"
             raise NoRows(f"no argument is a tensor with rows along dimension {dim}: {have}")
         self.size = int(sizes[0])
+        self._is_guessed = isinstance(dim, int)
         if isinstance(dim, int):  # a tensor of another size has no rows: a mask, a table
             pairs = zip(self._leaves, self._dims, strict=True)
             self._dims = [d if d is not None and leaf.shape[d] == self.size else None for leaf, d in pairs]
@@ -78,6 +79,12 @@ class Batch:
                 batched.append(made[-1])
         args, kwargs = tree_unflatten(made, self._spec)
         return args, kwargs, batched
+
+    def doubtful(self) -> str:
+        """The arguments that were taken to have rows, where several were; "": it is known which have them."""
+        pairs = zip(self._leaves, self._dims, strict=True)
+        shapes = [tuple(leaf.shape) for leaf, dim in pairs if dim is not None]
+        return ", ".join(map(str, shapes)) if self._is_guessed and len(shapes) > 1 else ""
 
     def whole(self) -> Selection:
         return Selection(f"all {self.size} rows", tuple(range(self.size)), "")

@@ -126,6 +126,11 @@ class Comparing:
             self._orders.insert(0, order)
             del self._orders[_MOST_ORDERS:]
 
+    def keeps_places(self, order: Order) -> bool:
+        """Whether it has the rows where they were given, perhaps with padding behind them."""
+        own = self.own
+        return {*zip(own.kept, own.places, strict=True)} <= {*zip(order.kept, order.places, strict=True)}
+
     def put_right(self, value: Value, made: Made, match: Match) -> None:
         """It gets the values of the whole batch."""
         rows, order = match.rows, match.order

@@ -83,6 +83,7 @@ class Kernel:
     reads: set[int] = field(default_factory=set)  # launches
     outcomes: list[Outcome] = field(default_factory=list)
     made: int = 0  # results that have a key
+    numbers_rows: bool = False  # its result holds indices of rows
 
 
 @dataclass(slots=True)

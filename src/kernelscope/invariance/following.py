@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -65,6 +67,8 @@ class Following(Session):
         self._matches: dict[tuple[int, int], dict[Any, tuple[Any, bool]]] = {}
         self._operators: list[Key] = []  # of this run
         self._places: dict[int, tuple[int, bool]] = {}  # of operators: in the run of the whole batch
+        self._times: Counter[Key] = Counter()  # how often this run has made a value so far
+        self._whole_times: Counter[Key] = Counter()
         self._is_whole = False
         self._follows_operators = False
         self._noted.follower = self
@@ -74,12 +78,12 @@ class Following(Session):
         """One run of the program; without a sink it only compiles, and shows the order of its operators."""
         self._sink = sink or _Ignored()
         self._is_whole, self._follows_operators = is_whole, operators
-        self._calls, self._operators = {}, []
+        self._calls, self._operators, self._times = {}, [], Counter()
         try:
             yield
         finally:
             if is_whole:
-                self._whole_operators = self._operators
+                self._whole_operators, self._whole_times = self._operators, self._times
             elif sink is None:
                 self._places = matched_tokens(self._operators, self._whole_operators)
             self._sink = _Ignored()
@@ -110,7 +114,7 @@ class Following(Session):
                     key, is_certain = self.key_of(graph_call.index, node)
                     storage = BUS.storages.of(value).id
                     made.append(Made(key, is_certain, value, value, storage, f"{graph.name} {node.name}"))
-            self._sink.entered([each for each in made if each.key is not None])
+            self._sink.entered([each for each in self._told_apart(made) if each.key is not None])
 
     def key_of(self, graph_call: int, node: Any) -> tuple[Key | None, bool]:
         """What a node of this graph call is called in the run of the whole batch."""
@@ -141,8 +145,24 @@ class Following(Session):
         reads = tuple(storage.id for i, storage in pairs if launch.site.args[i].role != "out")
         partly = {launch.storages[position].id for i, position in point.outputs if _is_part(launch.flat[i])}
         self._sink.launched(
-            Launched(code, reads, tuple(sorted(written)), frozenset(partly), made, is_random, bool(reads))
-        )
+            Launched(
+                code, reads, tuple(sorted(written)), frozenset(partly), self._told_apart(made), is_random,
+                bool(reads),
+            )
+        )  # fmt: skip
+
+    def _told_apart(self, made: list[Made]) -> list[Made]:
+        """A value may be made several times, as by the kernel that copies it into a larger buffer."""
+        found = []
+        for each in made:
+            if each.key is not None:
+                time = self._times[each.key]
+                self._times[each.key] += 1
+                if not self._is_whole:
+                    time = min(time, self._whole_times[each.key] - 1)
+                each = replace(each, key=(each.key, time))
+            found.append(each)
+        return found
 
     def before(self, launch: Launch) -> Any:
         if self.state_of(launch.graph_call) is not None:

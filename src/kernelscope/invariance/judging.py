@@ -8,80 +8,20 @@ are compared in that order, and marked: only where the order itself changes a la
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 
 from .batches import Selection
 from .comparing import Comparing, Match
 from .flow import Code, Flow, Launched, Made, Outcome, Value
-from .orders import Order
+from .orders import Mark, Order, Seen, is_real, movers, ordering, why_unknown
 from .row_maps import Difference
 
 _OTHER_SHAPE = "its shape does not follow the number of rows"
 _OTHER_PART = "what corresponds to it with other rows is not known for certain"
 _INDICES = "its result holds indices of rows"
 _COMBINED = "its result combines rows and belongs to none of them"
-_OTHER_INDICES = "it was given indices that other code computes with other rows"
-_EQUAL_ROWS = "it was given equal rows in another order, and which of them is which is not known"
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Memory whose contents cannot be compared row by row, or that holds rows in another order."""
-
-    maker: int  # in the run of the whole batch; -1: a kernel that it does not have
-    name: str
-    kind: str  # combined | mixed | moved | place | unfollowed
-    made: Made | None = None
-    found: Difference | None = None
-    code: Code | None = None
-    order: Order | None = None  # in which it has the rows, or that its indices make; None: not known
-
-    @property
-    def is_combined(self) -> bool:
-        """It depends on other rows, whatever it is used for."""
-        return self.kind == "combined"
-
-    @property
-    def is_index(self) -> bool:
-        return self.kind == "place"
-
-    @property
-    def moves_rows(self) -> bool:
-        return self.kind in ("moved", "place")
-
-    @property
-    def counts(self) -> bool:
-        """An index or a number of rows: another one changes a row by more than rounding."""
-        return self.made is not None and not _is_real(self.made.tensor)
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """In which orders a kernel reads rows, and which orders the indices make that it reads."""
-
-    orders: set[Order] = field(default_factory=set)
-    indices: set[Order | None] = field(default_factory=set)
-    own: Order | None = None
-
-    @property
-    def is_uncertain(self) -> bool:
-        """Whether it is not known in which order it leaves rows."""
-        return bool(self.indices) or len(self.orders) > 1
-
-    @property
-    def possible(self) -> set[Order]:
-        """The orders in which it may leave rows."""
-        if not self.indices:
-            return self.orders if len(self.orders) == 1 else set()
-        if self.own is not None and self.orders - {self.own}:  # rows in another order: it puts them back
-            return {self.own}
-        return self.orders | {order for order in self.indices if order is not None}
-
-
-def _is_real(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
 
 
 class Judge:
@@ -101,7 +41,7 @@ class Judge:
     # -- what the follower calls -------------------------------------------------------------------------
 
     def entered(self, inputs: list[Made]) -> None:
-        for made in sorted(inputs, key=lambda made: _is_real(made.tensor)):  # indices first
+        for made in sorted(inputs, key=lambda made: is_real(made.tensor)):  # indices first
             value = self._flow.values.get(made.key)
             if value is None or self._marks.get(made.storage):
                 continue
@@ -109,7 +49,7 @@ class Judge:
             if match is not None and match.rows.dims and not match.found.is_gross:
                 self._orders[made.storage] = match.order
                 self._rows.know(match.order)
-            if not _is_real(made.tensor) and (match is None or match.found.differing or not match.rows.dims):
+            if not is_real(made.tensor) and (match is None or match.found.differing or not match.rows.dims):
                 order = self._rows.indices(value, made)
                 if order is not None:
                     mark = Mark(-1, made.argument, "place", made, order=order)
@@ -131,7 +71,7 @@ class Judge:
         given: dict[int, Mark] = {}
         for storage in launch.reads:
             given |= self._marks.get(storage, {})
-        seen = _Seen(
+        seen = Seen(
             {self._orders[storage] for storage in launch.reads if storage in self._orders},
             {self._indices[storage] for storage in launch.reads if storage in self._indices},
             self._rows.own,
@@ -141,7 +81,7 @@ class Judge:
         for storage in set(launch.writes) - launch.partly:
             self._orders.pop(storage, None)
             self._indices.pop(storage, None)
-        for made in sorted(launch.made, key=lambda made: _is_real(made.tensor)):  # indices first
+        for made in sorted(launch.made, key=lambda made: is_real(made.tensor)):  # indices first
             left.setdefault(made.storage, {}).update(self._judged(launch, made, given, seen))
         for storage in set(launch.writes) - followed:  # pieces of a result, scratch memory
             left[storage] = given | {
@@ -164,20 +104,20 @@ class Judge:
             whole.met |= set(match.order.kept if is_moved else range(max(part.shape, default=0)))
         if not found.differing or (not match.rows.dims and self._selection.tests != "repeat"):
             return None
-        if self._blamed(launch, made, found, self._marks.get(storage, {}), _Seen()):
+        if self._blamed(launch, made, found, self._marks.get(storage, {}), Seen()):
             return None
         return self._outcome("variant", launch, made, found)
 
     # -- one result --------------------------------------------------------------------------------------
 
-    def _judged(self, launch: Launched, made: Made, given: dict[int, Mark], seen: _Seen) -> dict[int, Mark]:
+    def _judged(self, launch: Launched, made: Made, given: dict[int, Mark], seen: Seen) -> dict[int, Mark]:
         """What its memory is marked with from now on; the outcome goes to the kernel that it belongs to."""
         value = self._flow.values.get(made.key) if made.key is not None else None
         if value is None or value.maker is None:
             return given | {-self.launches: Mark(-1, launch.code.name, "unfollowed", made, code=launch.code)}
         maker = value.maker
         match = self._rows.compare(value, made, seen.possible)
-        if not _is_real(made.tensor) and (match is None or match.found.differing):
+        if not is_real(made.tensor) and (match is None or match.found.differing):
             marks = self._judged_indices(launch, maker, value, made, given, match)
             if marks is not None:
                 return marks
@@ -197,7 +137,7 @@ class Judge:
             if match.rows.dims:
                 self._rows.put_right(value, made, match)
             return {}
-        if not made.is_certain and (found.is_gross or not _is_real(made.tensor)):
+        if not made.is_certain and (found.is_gross or not is_real(made.tensor)):
             self._note(maker, self._outcome("unfollowed", launch, made, reason=_OTHER_PART))
             return given | {maker: self._mark(launch, maker, made, "unfollowed")}
         kind = self._kind(launch, made, match)
@@ -214,7 +154,7 @@ class Judge:
         is_unknown_order = found.is_gross and match.order != self._rows.own
         if self._blamed(launch, made, found, given, seen):
             self._note(maker, self._outcome("handed", launch, made, found))
-        elif found.is_gross and (reason := _why_unknown(given)):
+        elif found.is_gross and (reason := why_unknown(given, in_own_order=not is_unknown_order)):
             self._note(maker, self._outcome("unfollowed", launch, made, found, reason=reason))
             return given | {maker: self._mark(launch, maker, made, "unfollowed")}
         else:
@@ -247,7 +187,7 @@ class Judge:
         self._note(maker, self._outcome("same", launch, made, found))
         mark = self._mark(launch, maker, made, "place", found, order)
         self._indices[made.storage] = order
-        return {key: each for key, each in given.items() if each.moves_rows} | {maker: mark}
+        return ordering(given, order) | {maker: mark}
 
     def _moved(
         self, launch: Launched, maker: int, made: Made, match: Match, given: dict[int, Mark]
@@ -255,29 +195,35 @@ class Judge:
         """The marks of a result that has the rows of the whole batch, in the same or in another order."""
         if not match.rows.dims:
             return {}
+        if not match.order.places and is_real(made.tensor):  # no row of it was seen
+            return {maker: self._mark(launch, maker, made, "unfollowed")}
         self._orders[made.storage] = match.order
         if match.order == self._rows.own:
             return {}
         self._rows.know(match.order)
+        if self._rows.keeps_places(match.order):
+            return {}
         mark = self._mark(launch, maker, made, "moved", order=match.order)
-        return {key: each for key, each in given.items() if each.moves_rows} | {maker: mark}
+        return ordering(given, match.order) | {maker: mark}
 
     def _mark(
         self, launch: Launched, maker: int, made: Made, kind: str, found: Difference | None = None,
         order: Order | None = None,
     ) -> Mark:  # fmt: skip
+        if kind == "place":
+            self._flow.kernels[maker].numbers_rows = True
         return Mark(maker, launch.code.name, kind, made, found, launch.code, order)
 
     def _kind(self, launch: Launched, made: Made, match: Match) -> str:
         """Why it cannot be compared row by row; "": it can."""
         if not match.rows.dims:
             return "combined"
-        return "" if _is_real(made.tensor) and launch.has_inputs else "place"
+        return "" if is_real(made.tensor) and launch.has_inputs else "place"
 
     # -- who is to blame ---------------------------------------------------------------------------------
 
     def _blamed(
-        self, launch: Launched, made: Made, found: Difference, given: dict[int, Mark], seen: _Seen
+        self, launch: Launched, made: Made, found: Difference, given: dict[int, Mark], seen: Seen
     ) -> bool:
         """Whether an earlier kernel, whose result could not be put right, is to blame; it is then noted."""
         if any(mark.kind == "mixed" for mark in given.values()):
@@ -286,7 +232,7 @@ class Judge:
         if not suspects and self._reads_numbers(made, launch.code):
             suspects = list(self._combined.values())
         if not suspects and found.is_gross:
-            suspects = _movers(launch, given, seen)
+            suspects = movers(launch, given, seen)
         suspects = [mark for mark in suspects if mark.maker >= 0]
         if not suspects:
             return False
@@ -325,26 +271,3 @@ class Judge:
             # By now there is code for any number of rows: it differs, not where the rows are.
             outcome = replace(outcome, tests="size")
         kernel.outcomes.append(outcome)
-
-
-def _why_unknown(given: dict[int, Mark]) -> str:
-    """Why it is not known in which order a kernel was given rows; "": it is."""
-    if any(mark.kind == "unfollowed" and mark.counts for mark in given.values()):
-        return _OTHER_INDICES
-    return _EQUAL_ROWS if any(mark.order and mark.order.is_ambiguous for mark in given.values()) else ""
-
-
-def _movers(launch: Launched, given: dict[int, Mark], seen: _Seen) -> list[Mark]:
-    """Kernels that gave rows another place, where that explains rows that differ.
-
-    A kernel that reads rows in one order, or indices with them, has combined them itself.
-    """
-    if any(mark.kind == "unfollowed" and mark.counts for mark in given.values()):
-        return []
-    unknown = [mark for mark in given.values() if mark.is_index and mark.order is None]
-    if unknown:
-        return unknown
-    moving = [mark for mark in given.values() if mark.moves_rows]
-    if launch.code.kind == "result" or (len(seen.orders) > 1 and not seen.indices):
-        return moving
-    return []

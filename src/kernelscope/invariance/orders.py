@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
+
+from .flow import Code, Launched, Made
+from .row_maps import Difference
 
 _MOST_PLACES = 1 << 17  # of which an order is looked for
 _MOST_COMPARED = 4096  # with each other, by distance
@@ -117,7 +120,8 @@ def by_nearness(whole: torch.Tensor, part: torch.Tensor, dim: int, spare: int) -
             is_ambiguous |= alike > 1
         elif alike:
             return None  # more of a row than there are of it in the whole
-    if not pairs or len(pairs) < len(b) - spare:
+    is_enough = len(pairs) >= len(b) - spare if len(b) > spare else 2 * len(pairs) >= len(b)
+    if not pairs or not is_enough:
         return None
     return _order(a, b, pairs, is_ambiguous=is_ambiguous)
 
@@ -181,3 +185,109 @@ def _says_nothing(lines: torch.Tensor) -> list[bool]:
     else:
         found = (lines == lines[:, :1]).all(1).tolist()
     return found
+
+
+# -- what is known of memory that holds rows in another order --
+
+_NOT_COMPARED = "what it was given could not be compared, and its rows are in another order"
+_EQUAL_ROWS = "it was given equal rows in another order, and which of them is which is not known"
+_OTHER_INDICES = "it was given indices that other code computes with other rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Memory whose contents cannot be compared row by row, or that holds rows in another order."""
+
+    maker: int  # in the run of the whole batch; -1: a kernel that it does not have
+    name: str
+    kind: str  # combined | mixed | moved | place | unfollowed
+    made: Made | None = None
+    found: Difference | None = None
+    code: Code | None = None
+    order: Order | None = None  # in which it has the rows, or that its indices make; None: not known
+
+    @property
+    def is_combined(self) -> bool:
+        """It depends on other rows, whatever it is used for."""
+        return self.kind == "combined"
+
+    @property
+    def is_index(self) -> bool:
+        return self.kind == "place"
+
+    @property
+    def moves_rows(self) -> bool:
+        return self.kind in ("moved", "place")
+
+    @property
+    def counts(self) -> bool:
+        """An index or a number of rows: another one changes a row by more than rounding."""
+        return self.made is not None and not is_real(self.made.tensor)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """In which orders a kernel reads rows, and which orders the indices make that it reads."""
+
+    orders: set[Order] = field(default_factory=set)
+    indices: set[Order | None] = field(default_factory=set)
+    own: Order | None = None
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether it is not known in which order it leaves rows."""
+        return bool(self.indices) or len(self.orders) > 1
+
+    @property
+    def possible(self) -> set[Order]:
+        """The orders in which it may leave rows."""
+        if not self.indices:
+            return self.orders if len(self.orders) == 1 else set()
+        if self.own is not None and self.orders - {self.own}:  # rows in another order: it puts them back
+            return {self.own}
+        return self.orders | {order for order in self.indices if order is not None}
+
+
+def is_real(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def ordering(given: dict[int, Mark], order: Order) -> dict[int, Mark]:
+    """What decided the order in which a kernel leaves rows, of what it was given."""
+    found = {key: mark for key, mark in given.items() if mark.moves_rows}
+    if any(mark.is_index for mark in found.values()):
+        return found
+    lost = {
+        key: mark for key, mark in given.items()
+        if mark.kind == "unfollowed" and mark.counts and mark.maker >= 0
+    }  # fmt: skip
+    return found | {key: replace(mark, kind="place", order=order) for key, mark in lost.items()}
+
+
+def why_unknown(given: dict[int, Mark], *, in_own_order: bool) -> str:
+    """Why it is not known which rows a kernel was given; "": it is.
+
+    `in_own_order`: it left them where they were given.
+    """
+    lost = [mark for mark in given.values() if mark.kind == "unfollowed"]
+    if any(mark.counts for mark in lost):
+        return _OTHER_INDICES
+    if lost and not in_own_order:
+        return _NOT_COMPARED
+    return _EQUAL_ROWS if any(mark.order and mark.order.is_ambiguous for mark in given.values()) else ""
+
+
+def movers(launch: Launched, given: dict[int, Mark], seen: Seen) -> list[Mark]:
+    """Kernels that gave rows another place, where that explains rows that differ.
+
+    A kernel that reads rows in one order, or indices with them, has combined them itself.
+    """
+    if any(mark.kind == "unfollowed" and mark.counts for mark in given.values()):
+        return []
+    unknown = [mark for mark in given.values() if mark.is_index and mark.order is None]
+    if unknown:
+        return unknown
+    moving = [mark for mark in given.values() if mark.moves_rows]
+    if launch.code.kind == "result":
+        return [] if any(mark.kind == "unfollowed" for mark in given.values()) else moving
+    return moving if len(seen.orders) > 1 and not seen.indices else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .flow import Code, Flow, Kernel, Outcome
@@ -14,6 +14,7 @@ _ATOMIC = re.compile(r"\batomic_\w+(<[^>]*>)?\(")  # a call: metadata of every k
 _SPLIT = re.compile(r"_arr\[|\bmax_threads\b|\bRSPLIT|\bXBLOCK_SPLIT")  # not what metadata say of the device
 _LIBRARIES = ("extern_kernels", "aten", "torch")  # what names of calls begin with
 _UNKNOWN = "with other rows there is no result that corresponds to it"
+_ANY_ORDER = "its rows may be in another order, and no result of the program depends on that order"
 _ORDER = {"size": 0, "position": 1, "contents": 2, "repeat": 3}
 
 
@@ -74,6 +75,22 @@ def with_suspect(found: list[KernelVerdict], flow: Flow, run: str) -> list[Kerne
             found[kernel.index] = _plain(kernel, "variant", reason, **more)
             break
     return found
+
+
+def excuse_orders(flow: Flow) -> None:
+    """Where all results are the same: after indices of rows, only an order differs by more than rounding."""
+    after = set[int]()
+    for kernel in flow.kernels:
+        if kernel.numbers_rows or not after.isdisjoint(kernel.reads):
+            after.add(kernel.index)
+            kernel.outcomes = [_excused(each) for each in kernel.outcomes]
+
+
+def _excused(outcome: Outcome) -> Outcome:
+    is_order = outcome.moves or (outcome.difference is not None and outcome.difference.is_gross)
+    if outcome.status not in ("variant", "handed") or outcome.tests == "repeat" or not is_order:
+        return outcome
+    return replace(outcome, status="unfollowed", reason=_ANY_ORDER)
 
 
 def _covered(flow: Flow, run: str) -> set[int]:

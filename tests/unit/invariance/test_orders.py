@@ -81,6 +81,9 @@ def test_the_nearest_row_counts_if_it_is_clearly_the_nearest() -> None:
     assert by_nearness(ROWS, ROWS[[4, 4]] * (1 + 1e-6), 0, 0) is None
     near = torch.cat([ROWS, ROWS * (1 + 6e-3)])
     assert by_nearness(near, ROWS[[4]] * (1 + 3e-3), 0, 0) is None
+    few = torch.cat([ROWS[[4]] * (1 + 1e-6), torch.zeros(4, ROWS.shape[1])])
+    assert by_nearness(ROWS, few, 0, 4) == Order(9, 5, (4,), (0,))
+    assert by_nearness(ROWS, few, 0, 5) is None  # all may be padding: one row of five does not tell
     assert by_nearness(ROWS[:, :1], ROWS[[4], :1] * (1 + 1e-6), 0, 0) is None
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 
 from kernelscope.comparison.absorbed import MARGIN
 from kernelscope.comparison.closeness import Closeness
-from kernelscope.comparison.flow.calls_and_values import LEAF, Call, Flow
+from kernelscope.comparison.flow.calls_and_values import LEAF, SERIES, Call, Flow
 from kernelscope.comparison.reference import ReferenceRun
 
 
@@ -76,8 +76,15 @@ class Twins:
             return
         for other in self._by_operator[call.operator]:
             places = self.places(call, other) if other.turn == call.turn else []
-            if places and all(self.is_same(*each) for each in places) and self._join_results(call, other):
+            is_same = places and all(self.is_same(*each) and not self._is_part(*each) for each in places)
+            if is_same and self._join_results(call, other):
                 return
+
+    def _is_part(self, ours: int, theirs: int) -> bool:
+        """Of a series, one of the values that it is made of, and smaller than the whole."""
+        made_by = self.other.values[self.pairs[ours]].call
+        is_series = made_by != LEAF and self.other.calls[made_by].kind == SERIES
+        return is_series and self.other.values[theirs].numel < self._run.flow.values[ours].numel
 
     def _join_results(self, call: Call, other: Call) -> bool:
         if len(call.writes) != len(other.writes):
