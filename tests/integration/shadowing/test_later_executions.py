@@ -188,12 +188,17 @@ def test_a_backward_that_asks_whether_it_is_compiled() -> None:
 
 @contextmanager
 def _without_detach() -> Iterator[None]:
-    from torch._dynamo.variables.tensor import TensorVariable
+    """In the traced graph, a view of the tensor stands in its place."""
+    from torch._dynamo.output_graph import SubgraphTracer
 
-    def same(self: Any, tx: Any) -> Any:
-        return self
+    create = SubgraphTracer.create_proxy
 
-    with mock.patch.object(TensorVariable, "method_detach", same, create=True):
+    def create_proxy(self: Any, kind: str, target: Any, args: Any, *more: Any, **named: Any) -> Any:
+        if target == "detach":
+            target, args = "view_as", (args[0], args[0])
+        return create(self, kind, target, args, *more, **named)
+
+    with mock.patch.object(SubgraphTracer, "create_proxy", create_proxy):
         yield
 
 
