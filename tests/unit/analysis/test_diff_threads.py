@@ -192,6 +192,22 @@ def test_calls_that_are_alike_on_threads_of_a_pool() -> None:
     assert (found.verdict, found.index_b) == (NONDETERMINISTIC, 1), str(found)
 
 
+def test_alike_tasks_of_a_pool_that_changed_places() -> None:
+    """The faulty call has a twin, and readers of the two are paired with one another."""
+    far, faulty, twin = op("far", (-1, -1), 3), op("a", (-1, -2), 5), op("a", (-1, -2), 17)
+    of_faulty, of_twin = op("b", (5, 3), 6), op("b", (17, 6), 18)
+    a = run((MAIN, far), *((WORKER, each) for each in (faulty, of_faulty, twin, of_twin)))
+    b = run(
+        (MAIN, far),
+        (WORKER + 2, twin),
+        (WORKER + 3, replace(faulty, noise=1)),
+        (WORKER + 3, of_faulty),
+        (WORKER + 2, of_twin),
+    )
+    found = diff(a, b)
+    assert (found.verdict, found.index_b) == (NONDETERMINISTIC, 2), str(found)
+
+
 def test_a_kernel_with_other_arguments_is_a_divergence() -> None:
     """Their values cannot be compared, and that is no reason to say that the runs agree."""
     a = run((MAIN, op("a", (-1, -1), 0)), (WORKER, op("b", (-2, -2), 1)))

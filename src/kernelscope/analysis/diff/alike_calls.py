@@ -23,6 +23,7 @@ from .trace import Writer, writer_of
 
 _FARTHEST = 100  # calls that are followed from writer to writer
 _MOST_COMPARED = 4000  # calls, in all
+_MOST_PAIRS = 2000  # that are looked at for one whose inputs are equal
 _AT_ONCE = 64  # calls that are read from a run on disk
 
 
@@ -46,6 +47,23 @@ def writers_that_differ(
             return None
         a = writer_of(of_a, a.position, one, first.position)
         b = writer_of(of_b, b.position, other, first.position)
+    return None
+
+
+def are_others(alignment: Alignment, a: Writer | None, b: Writer | None) -> bool:
+    """Whether tasks of a pool may be paired with others: these writers are not partners."""
+    if not alignment.threads or a is None or b is None:
+        return False
+    return alignment.partner(a.position) != b.position
+
+
+def with_equal_inputs(alignment: Alignment, pairs: Ints, of_a: Reader, of_b: Reader) -> int | None:
+    """The first of these pairs that differs though its inputs do not: a cause, wherever it stands."""
+    for pair in pairs[:_MOST_PAIRS].tolist():
+        one, other = of_a.at(int(alignment.a[pair])), of_b.at(int(alignment.b[pair]))
+        difference = compare(one, other) if one.arg_names == other.arg_names else None
+        if difference and not difference.inputs:
+            return int(pair)
     return None
 
 

@@ -19,7 +19,7 @@ from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
 from kernelscope.store.stored_run import StoredRun, load
 
-from .alike_calls import AlikeCalls, writers_that_differ
+from .alike_calls import AlikeCalls, are_others, with_equal_inputs, writers_that_differ
 from .comparable import check_alignment, check_runs, name_of
 from .divergence import Divergence
 from .divergence_parts import (
@@ -132,6 +132,11 @@ class Search:
             return cause
         if cause := self._between_writers(pair, writer_a, writer_b):
             return cause
+        if are_others(self.alignment, writer_a, writer_b):
+            later = self.different[self.different > pair]
+            cause_at = with_equal_inputs(self.alignment, later, self.of_a, self.of_b)
+            if cause_at is not None and (cause := self.at_pair(cause_at)):
+                return cause
         source = self._source(a, first, writer_a, writer_b)
         return self._made(pair, a, b, INPUTS_DIFFER, reason, difference.inputs, source)
 
