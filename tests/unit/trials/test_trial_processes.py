@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -28,11 +29,13 @@ BUSY = (
 
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that nobody here is to end."""
-    child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    yield child
-    child.kill()
-    child.wait()
+    """A process that nobody here is to end, and that answers while it lives."""
+    child = subprocess.Popen(
+        ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0
+    )
+    with child:
+        yield child
+        child.kill()
 
 
 def spawned(folder: Path, *words: str) -> tuple[_Child, subprocess.Popen[bytes]]:
@@ -49,7 +52,11 @@ def test_a_number_that_belongs_to_another_process_is_not_killed(
     process.wait()  # from now on the system may give its number to another process
     process.pid = bystander.pid
     assert child.end() == Outcome(KILLED, "ended with exit status 0")
-    assert bystander.poll() is None
+    assert bystander.stdin is not None
+    assert bystander.stdout is not None
+    with contextlib.suppress(BrokenPipeError):  # it may still be dying
+        bystander.stdin.write(b"still there?\n")
+    assert bystander.stdout.readline() == b"still there?\n"
 
 
 def test_one_that_has_ended_is_waited_for_only_when_it_is_ended(tmp_path: Path) -> None:
