@@ -65,7 +65,7 @@ def _answer(given: Sequence[str]) -> int:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             _forget_output()
-        elif error.errno not in _SEALED and not _lacks_temporary_folder(error):
+        elif error.errno not in _SEALED and not _lacks_temporary_folder(error) and not _lacks_folder():
             raise
         _complain(_in_words(error))
         return 2
@@ -117,7 +117,18 @@ def _lacks_temporary_folder(error: OSError) -> bool:
     return (error.strerror or "").startswith("No usable temporary directory")
 
 
+def _lacks_folder() -> bool:
+    """Whether the folder in which the command was given has been removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def _in_words(error: OSError) -> str:
+    if _lacks_folder():
+        return "the current folder no longer exists; change to one that does"
     if _lacks_temporary_folder(error):
         return f"{error.strerror}; set TMPDIR to a writable directory"
     if error.filename is None:

@@ -42,6 +42,16 @@ def as_json(capsys: Capture, *words: str) -> dict[str, object]:
     return dict(json.loads(capsys.readouterr().out))
 
 
+def test_a_current_folder_that_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["show"]) == 2
+    assert "the current folder no longer exists" in capsys.readouterr().err
+
+
 HELPS = """
 import contextlib, io, sys
 from kernelscope.cli import main
