@@ -43,9 +43,7 @@ class Region:
     called: Sequence[CalledGraph] = ()  # by it, of graphs whose steps were compared before
     called_back: Sequence[CalledGraph] = ()  # by its backward
     own: tuple[str, ...] = ()  # tensors that are attributes of the graph; their values come after the inputs
-    right: dict[str, int] = field(
-        default_factory=dict
-    )  # by what is compared: the last execution without fault
+    right: dict[str, int] = field(default_factory=dict)  # by part: the last execution in which it was right
 
     def begin(self, execution: int) -> None:
         self.execution = execution
@@ -57,11 +55,11 @@ class Region:
         last = self.right.get(part, 0) if part else 0
         if not last or last >= self.execution:
             return ""
-        when = (
-            f"execution {self.execution} is the first found wrong; the last compared and right is execution"
+        return (
+            f"{self.name}: execution {self.execution} is the first found wrong; "
+            f"the last compared and right is execution {last}: "
+            "a value or a size that was made constant when it was compiled may have changed."
         )
-        why = "a value or a size that was made constant when it was compiled may have changed."
-        return f"{self.name}: {when} {last}: {why}"
 
     def run(self, values: Sequence[Any], interpreter: Callable[[GraphModule], Any] | None = None) -> Any:
         """The traced graph on these values; with an interpreter, node by node."""
