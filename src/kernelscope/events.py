@@ -79,6 +79,10 @@ class TensorSpec:
     def item_size(self) -> int:
         return item_size(self.dtype)
 
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.item_size
+
 
 @dataclass(frozen=True, slots=True)
 class Arg:
@@ -133,6 +137,11 @@ class Site:
     device: str = ""
     collective: str = ""  # process group of a collective
 
+    @property
+    def readable(self) -> list[int]:
+        """Arguments that are tensors whose memory can be read: those that have a storage in a call."""
+        return [i for i, a in enumerate(self.args) if a.tensor is not None and not a.tensor.unread]
+
     def with_returns(self, id: int, returns: tuple[Arg, ...]) -> Site:
         return replace(self, id=id, args=self.args + returns)
 
@@ -167,6 +176,11 @@ class SteadySite:
     poison: dict[int, int] | None = None
     scalars: tuple[Any, ...] = ()
     phase: Phase = "other"
+
+    @property
+    def storage_of(self) -> dict[int, int]:
+        """By argument."""
+        return dict(zip(self.site.readable, self.storages, strict=False))
 
     @property
     def has_layout(self) -> bool:

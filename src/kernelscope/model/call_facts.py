@@ -245,8 +245,8 @@ class CallFacts:
     def storages(self) -> dict[int, tuple[int, int, int]]:
         """Argument index -> (storage, its epoch, offset in elements)."""
         call = self.recorded
-        indices = [i for i, a in enumerate(call.site.args) if a.tensor is not None and not a.tensor.unread]
-        return dict(zip(indices, zip(call.storages, call.epochs, call.offsets, strict=False), strict=False))
+        places = zip(call.storages, call.epochs, call.offsets, strict=False)
+        return dict(zip(call.site.readable, places, strict=False))
 
     @property
     def begun_storages(self) -> dict[int, tuple[int, int]]:

@@ -59,9 +59,8 @@ class GraphPlan(Protocol):
 class Planner(Protocol):
     """A recording whose fingerprints can be planned."""
 
-    @property
-    def plans(self) -> When:
-        """When it reads what a launch leaves; lazily: later, as long as it is still there."""
+    def when(self, readings: GraphReadings) -> When:
+        """When it reads what a launch leaves."""
 
     def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
         """What that graph call, which has just ended, fingerprinted; None if the next may differ."""

@@ -55,10 +55,13 @@ class RecordingPlanner:
         self._sink = sink
         self._takers = takers
 
-    @property
-    def plans(self) -> When:
+    def when(self, readings: GraphReadings) -> When:
         late, _ = self._takers()
-        return "before the next" if late is None else late.plans
+        if late is not None:
+            return late.plans
+        # On a CPU a launch may take long, and be the last one; on a GPU it is only enqueued.
+        on_gpu = all(spec.device.startswith("cuda") for spec in readings.tensors)
+        return "while small" if on_gpu else "before the next"
 
     def readings(self, graph_call: int, launches: int) -> GraphReadings | None:
         late, fingerprinter = self._takers()
@@ -131,9 +134,9 @@ def readings_of(calls: list[Call], fingerprinter: Fingerprinter | None = None) -
 def _versions(call: Call) -> dict[tuple[int, bool], tuple[int, int, int]]:
     """Which memory, written how often, from where on: by argument, as found and as left by the call."""
     args = call.site.args
-    indices = [i for i, arg in enumerate(args) if arg.tensor is not None and not arg.tensor.unread]
     found: dict[tuple[int, bool], tuple[int, int, int]] = {}
-    for i, storage, epoch, offset in zip(indices, call.storages, call.epochs, call.offsets, strict=False):
+    places = zip(call.site.readable, call.storages, call.epochs, call.offsets, strict=False)
+    for i, storage, epoch, offset in places:
         found[i, False] = storage, epoch, offset
         if args[i].role in (
             "out",

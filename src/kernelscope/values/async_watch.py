@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.events import Call, Finding, Site, TensorSpec
+from kernelscope.events import Call, Finding, Site
 from kernelscope.fingerprint import fingerprint
 from kernelscope.fingerprint.cuda import ahead as cuda_ahead
 from kernelscope.fingerprint.cuda import nan_scan as scan
@@ -172,7 +172,7 @@ class AsyncWatch:
             kind = scan.kind_of(getattr(torch, spec.dtype))
             if kind is None or not scan.fills_its_memory(spec.shape, spec.stride):
                 return None
-            specs.append((_nbytes(spec), kind))
+            specs.append((spec.nbytes, kind))
         rows = {
             number: (steady.site, i)
             for steady in readings.steady_sites.values()
@@ -312,7 +312,3 @@ def _neighbours(rows: list[int]) -> list[tuple[int, int]]:
     """Runs of rows that follow each other."""
     starts = [i for i, row in enumerate(rows) if not i or rows[i - 1] + 1 != row]
     return list(zip(starts, [*starts[1:], len(rows)], strict=True))
-
-
-def _nbytes(spec: TensorSpec) -> int:
-    return math.prod(spec.shape) * int(getattr(torch, spec.dtype).itemsize)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import dis
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,6 +55,7 @@ def run(source: str, planned: PlannedSource, inputs: Any) -> list[Any]:
         "kernel": lambda *tensors: log.append(("kernel", *tensors)),
         "make": lambda *tensors: [f"made from {tensors[0]}", "more"],
         "empty": lambda name: name,
+        "assert_size_stride": lambda *given: None,
         "reinterpret_tensor": lambda base, *_: f"view of {base}",
     }
     for number in range(len(planned.flushes)):
@@ -207,3 +210,88 @@ def test_what_can_wait_is_read_together() -> None:
 def test_pieces_of_a_pool_cannot_wait() -> None:
     source = REUSED.replace("empty('2')", "alloc_from_pool(pool0, 0, f32, (4,), (1,))")
     assert reused(source, lazily=True) == [(0,), (1,), (2,)]
+
+
+CHAIN = """
+def call(args):
+    a, b = args
+    args.clear()
+    assert_size_stride(a, (4, ), (1, ))
+    x = empty('x')
+    kernel(a, x)
+    del a
+    y = empty('y')
+    kernel(x, b, y)
+    del b
+    del x
+    z = empty('z')
+    kernel(y, z)
+    del y
+    return (z, )
+"""
+ONE_MEGABYTE = 1 << 20
+
+
+def chain(source: str = CHAIN, *, megabytes: int = 1, **changes: dict[str, Any]) -> tuple[str, PlannedSource]:
+    """Three launches, each of which reads what the one before it left; `changes` are of Reads."""
+
+    def reads(first: int, *names: str) -> tuple[Read, ...]:
+        found = (Read(first + i, name, "{}", megabytes * ONE_MEGABYTE) for i, name in enumerate(names))
+        return tuple(replace(read, **changes.get(read.variable, {})) for read in found)
+
+    def made(before: tuple[Read, ...], after: tuple[Read, ...]) -> PlannedLaunch:
+        writes, storages = (
+            frozenset(getattr(read, what) for read in after) for what in ("variable", "memory")
+        )
+        return PlannedLaunch("F", before, after, writes, overwrites=storages - {-1})
+
+    one, two, three = hooks(source, "kernel")
+    launches = {
+        one: made(reads(0, "a"), reads(1, "x")),
+        two: made(reads(2, "b"), reads(3, "y")),
+        three: made((), reads(4, "z")),
+    }
+    return source, plan_source(source, "w.py", launches, when="while small")
+
+
+def test_small_tensors_wait_and_are_deleted_when_they_have_been_read() -> None:
+    source, planned = chain()
+    assert run(source, planned, ["A", "B"]) == [
+        "note", ("kernel", "A", "x"), "note", ("kernel", "x", "B", "y"), "note", ("kernel", "y", "z"),
+        ("flush", "A", "x", "B", "y", "z"),
+    ]  # fmt: skip
+    [code] = planned.codes.values()
+    assert not {"a", "b", "x", "y"} & {name for name, op in _last_stores(code) if op != "DELETE_FAST"}
+
+
+def _last_stores(code: types.CodeType) -> list[tuple[str, str]]:
+    """Each local variable with the last instruction that stores or deletes it."""
+    found = {
+        i.argval: i.opname for i in dis.get_instructions(code) if i.opname in ("STORE_FAST", "DELETE_FAST")
+    }
+    return list(found.items())
+
+
+def test_large_tensors_do_not_wait() -> None:
+    """No more than 16 MB more are in use, and are read while they are in the cache."""
+    assert chain(megabytes=3)[1].flushes == [(0, 1, 2, 3, 4)]
+    assert chain(megabytes=4)[1].flushes == [(0, 1, 2, 3), (4,)]
+    assert chain(megabytes=9)[1].flushes == [(0,), (1, 2), (3,), (4,)]
+
+
+def test_what_is_written_under_another_name_does_not_wait() -> None:
+    """y is other memory than b by name, and the same when it was recorded."""
+    same = {"b": {"memory": 7}, "y": {"memory": 7}}
+    assert chain(**same)[1].flushes == [(0, 1, 2), (3, 4)]
+
+
+def test_nothing_from_outside_waits_for_a_launch_that_writes_to_memory_from_outside() -> None:
+    _, planned = chain(CHAIN.replace("    y = empty('y')\n", "    y = b\n"))
+    assert planned.flushes == [(0, 1, 2), (3, 4)]
+    assert planned.writes_inputs
+
+
+def test_a_call_that_is_not_known_is_in_the_way() -> None:
+    """It may launch something that nobody saw."""
+    _, planned = chain(CHAIN.replace("    z = empty('z')\n", "    z = surprise('z')\n"))
+    assert planned.flushes == [(0, 1, 2, 3), (4,)]

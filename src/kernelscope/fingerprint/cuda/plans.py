@@ -205,12 +205,14 @@ def parts_of_flush(
     With each row comes the place of its tensor among those of the flush.
     """
     wanted = [(place, row) for place, row in wanted if layouts[row].nbytes]
-    if all(layouts[row].is_flat and row not in swapped for _, row in wanted):
-        for i in range(0, len(wanted), FLAT_AT_ONCE):
-            places, some = zip(*wanted[i : i + FLAT_AT_ONCE], strict=True)
-            yield Contiguous(places, some, [layouts[row] for row in some])
-        return
-    known = [(place, row) for place, row in wanted if _numbers(layouts[row])]
+    flat = [(place, row) for place, row in wanted if layouts[row].is_flat and row not in swapped]
+    known = [(place, row) for place, row in wanted if (place, row) not in flat and _numbers(layouts[row])]
+    if known and len(flat) % FLAT_AT_ONCE <= -len(known) % TENSORS_AT_ONCE:  # the last ones find room there
+        whole = len(flat) - len(flat) % FLAT_AT_ONCE
+        flat, known = flat[:whole], known + flat[whole:]
+    for i in range(0, len(flat), FLAT_AT_ONCE):
+        places, some = zip(*flat[i : i + FLAT_AT_ONCE], strict=True)
+        yield Contiguous(places, some, [layouts[row] for row in some])
     for i in range(0, len(known), TENSORS_AT_ONCE):
         places, some = zip(*known[i : i + TENSORS_AT_ONCE], strict=True)
         others = {row: (swapped[row], layouts[swapped[row]]) for row in some if row in swapped}

@@ -33,7 +33,7 @@ def prepare(
     if readings is None:
         return None
     try:
-        planned = _source(source, path, dict(_launches(launches, readings)), planner.plans)
+        planned = _source(source, path, dict(_launches(launches, readings)), planner.when(readings))
     except Unplannable:
         return None
     plan = planner.plan(readings, planned.flushes)
@@ -71,12 +71,15 @@ def _launches(
         site, addresses = seen.steady.site, seen.addresses
         if site.id not in readings.steady_sites:
             raise Unplannable(f"{site.kernel.name} was not seen")
+        storages = readings.steady_sites[site.id].storage_of
 
-        def read(argument: int, number: int, addresses: Any = addresses) -> Read:
+        def read(argument: int, number: int, addresses: Any = addresses, storages: Any = storages) -> Read:
             address = addresses[argument] if argument < len(addresses) else None
             if address is None:
                 raise Unplannable("an argument is not a variable or a view of one")
-            return Read(number, *address)
+            nbytes = readings.tensors[number].nbytes if number >= 0 else 0
+            variable, expression = address
+            return Read(number, variable, expression, nbytes, storages.get(argument, -1))
 
         found, left = (
             tuple(r for reading in read_there[site.id] if not is_read_already(r := read(*reading)))
@@ -91,6 +94,7 @@ def _launches(
                 left,
                 frozenset(read(i, -1).variable for i in written),
                 tuple(read(i, -1) for i in readings.beside.get(site.id, ())),
+                frozenset(storages[i] for i in written if i in storages),
             ),
         )
 

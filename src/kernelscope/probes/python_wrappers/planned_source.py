@@ -1,8 +1,9 @@
 """A wrapper with its fingerprints written into it.
 
 A graph of fixed shapes reads and writes the same buffers in the same order at every execution, so after the
-first one it is known which fingerprints the next ones need, and where. Here the wrapper's text gets a
-statement before each launch that takes what the launch before it left and what this one finds, all at once.
+first one it is known which fingerprints the next ones need, and where. Here the wrapper's text gets
+statements that take what launches find and leave: before each launch, or of several launches together, as
+long as what waits is still there. A tensor that waits is deleted a little later than the wrapper says.
 Needs no torch: a wrapper is text.
 """
 
@@ -19,8 +20,13 @@ from kernelscope.generated_code.wrapper import program_functions
 
 from .hooked_source import GRAPH_CALL, HERE, Codes, at, compiled, contained, in_a_graph, note
 
-_TOGETHER = 8  # as many as one kernel reads together
+_TOGETHER = 32  # tensors that wait at most
+_BYTES_TOGETHER = 16 << 20  # of them: so much more memory may be in use, and it is still in a GPU's cache
 _POOL = "alloc_from_pool("
+# Calls that launch nothing and write to nothing.
+_HARMLESS = frozenset(
+    {"assert_size_stride", "assert_alignment", "reinterpret_tensor", "get_raw_stream", "set_device", "item"}
+)
 BEGIN, FLUSH = f"{PREFIX}begin", f"{PREFIX}flush_"  # constants of the code; a flush has its number
 EXECUTION = f"{PREFIX}execution"  # a local variable
 _BRANCHES = (
@@ -29,8 +35,10 @@ _BRANCHES = (
 )
 
 
-# When what a launch leaves is read: right after it, before the next launch, or with what others leave.
-When = Literal["at once", "before the next", "lazily"]
+# When what a launch leaves is read: right after it, before the next launch, or with what others leave,
+# whatever their size, or as long as all of that is small.
+When = Literal["at once", "before the next", "lazily", "while small"]
+_WAITING = ("lazily", "while small")
 
 
 class Unplannable(Exception):
@@ -44,6 +52,8 @@ class Read:
     number: int
     variable: str
     address: str = "{}"  # the expression around the variable that has the same address as the tensor
+    nbytes: int = 0
+    memory: int = -1  # the number of its storage; -1 if that is not known
 
     @property
     def expression(self) -> str:
@@ -59,6 +69,7 @@ class PlannedLaunch:
     after: tuple[Read, ...]
     writes: frozenset[str]  # variables
     beside: tuple[Read, ...] = ()  # handed over with what it leaves, where that is read at once
+    overwrites: frozenset[int] = frozenset()  # storages
 
 
 @dataclass(slots=True)
@@ -75,7 +86,7 @@ def plan_source(
 ) -> PlannedSource:
     """The wrapper with these launches (by hook) noted, and what they find and leave fingerprinted."""
     tree = ast.parse(source, filename)
-    if when == "lazily" and _POOL in source:  # pieces of a pool have other names for one memory
+    if when in _WAITING and _POOL in source:  # pieces of a pool have other names for one memory
         when = "before the next"
     writer = _Writer(launches, {f.name for f in program_functions(tree)}, when)
     for function in program_functions(tree):
@@ -119,6 +130,7 @@ class _Writer:
         self._launches = launches
         self._functions = functions
         self._pending: list[Read] = []
+        self._held: list[str] = []  # variables that the wrapper deletes, and that have to be read first
         self._given: set[str] = set()  # variables whose memory came from outside the graph
 
     def write(self, function: ast.FunctionDef) -> None:
@@ -146,8 +158,9 @@ class _Writer:
     def _statement(self, statement: ast.stmt) -> Iterator[ast.stmt]:
         launch = self._launch(statement)
         if launch is not None:
+            can_wait = self._can_wait(launch)
             self._pending += launch.before
-            if self._can_wait(launch):
+            if can_wait:
                 yield from at(in_a_graph(contained(note(launch.steady))), statement)
             else:
                 yield from self._flush(statement, launch)
@@ -157,17 +170,40 @@ class _Writer:
                 yield from self._flush(statement, beside=launch.beside)
             self.planned.writes_inputs |= bool(launch.writes & self._given)
             return
+        if self._holds(statement):
+            return
         if self._is_in_the_way(statement):
             yield from self._flush(statement)
         yield statement
         self._follow(statement)
 
     def _can_wait(self, launch: PlannedLaunch) -> bool:
-        """Whether what is pending will still be there after this launch."""
-        if self._when != "lazily" or launch.before or len(self._pending) + len(launch.after) > _TOGETHER:
+        """Whether what is pending, and what this launch finds, will still be there after it."""
+        waiting = [*self._pending, *launch.before]
+        all_of_it = [*waiting, *launch.after]
+        if self._when not in _WAITING or len(all_of_it) > _TOGETHER:
+            return False
+        if self._when == "while small" and sum(read.nbytes for read in all_of_it) > _BYTES_TOGETHER:
             return False
         written = {self._root(name) for name in launch.writes}
-        return not any(self._root(read.variable) in written for read in self._pending)
+        # Tensors from outside may share memory.
+        is_given = bool(launch.writes & self._given)
+        return not any(
+            self._root(read.variable) in written
+            or read.memory in launch.overwrites
+            or (is_given and read.variable in self._given)
+            for read in waiting
+        )
+
+    def _holds(self, statement: ast.stmt) -> bool:
+        """Whether this deletes a variable that can be deleted after the next flush as well."""
+        match statement:
+            case ast.Delete(targets=[ast.Name(id=name)]) if self._when in _WAITING:
+                is_pending = any(read.variable == name for read in self._pending)
+                if is_pending and sum(read.nbytes for read in self._pending) <= _BYTES_TOGETHER:
+                    self._held.append(name)
+                    return True
+        return False
 
     def _root(self, name: str) -> str:
         while name in self._roots:
@@ -209,9 +245,14 @@ class _Writer:
             if isinstance(node, ast.Name):
                 if node.id in pending and not isinstance(node.ctx, ast.Load):
                     return True
-            elif isinstance(node, ast.Call) and last_name(node.func) in self._functions:
+            elif isinstance(node, ast.Call) and self._may_write(last_name(node.func)):
                 return True
         return False
+
+    def _may_write(self, function: str) -> bool:
+        if self._when not in _WAITING:  # only another function of the wrapper has launches of its own
+            return function in self._functions
+        return function not in _HARMLESS and not function.startswith("empty")
 
     def _flush(
         self, place: ast.stmt, launch: PlannedLaunch | None = None, beside: tuple[Read, ...] = ()
@@ -228,3 +269,6 @@ class _Writer:
             lines.append(contained(note(launch.steady)))
         if lines:
             yield from at(in_a_graph(*lines), place)
+        if self._held:
+            yield from at(f"del {', '.join(self._held)}", place)
+            self._held = []

@@ -50,9 +50,9 @@ def consumers(links: Links) -> dict[int, list[list[Any]]]:
 
 def storages(call: Call) -> dict[int, tuple[int, int]]:
     """By argument: storage and offset."""
-    tensors = [i for i, a in enumerate(call.site.args) if a.tensor is not None and not a.tensor.unread]
     return {
-        i: (storage, offset) for i, storage, offset in zip(tensors, call.storages, call.offsets, strict=False)
+        i: (storage, offset)
+        for i, storage, offset in zip(call.site.readable, call.storages, call.offsets, strict=False)
     }
 
 
