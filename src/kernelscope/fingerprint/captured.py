@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from kernelscope.fingerprint.cuda.captured_launches import TABLE_WORDS, CapturedLaunches
 from kernelscope.fingerprint.cuda.stats_batches import words_of_records
 
 from .chunks import during_captures
+from .cuda import engine as cuda
 from .fingerprinter import Fingerprinter, Slot
 from .log import CHUNK_ROWS, SCRATCH_WORDS, DeviceLog, pieces
 from .stats import ROW_LENGTH
@@ -34,11 +36,19 @@ class CapturedRows:
         self._stats = log.zeros(ROWS_AT_MOST * ROW_LENGTH, torch.float64) if stats else None
         self._scratch = log.zeros(SCRATCH_WORDS, torch.float64) if stats else None
         self._scratch_stream = 0
+        self._launches: CapturedLaunches | None = None
+        if self.device.type == "cuda" and not stats and not cuda.unavailable():
+            self._launches = CapturedLaunches(log.zeros(TABLE_WORDS, torch.int64))
         self._replayed_on: set[int] = set()
 
     @property
     def nbytes(self) -> int:
-        return sum(t.nbytes for t in (self._sums, self._stats, self._scratch) if t is not None)
+        return sum(memory.nbytes for memory in self._memory)
+
+    @property
+    def _memory(self) -> list[torch.Tensor]:
+        tables = self._launches.tables if self._launches is not None else None
+        return [t for t in (self._sums, self._stats, self._scratch, tables) if t is not None]
 
     def clear(self) -> None:
         self._sums.zero_()
@@ -70,9 +80,14 @@ class CapturedRows:
         """A replay writes to the rows from this stream: they are not handed out again while it still does."""
         if stream not in self._replayed_on:
             self._replayed_on.add(stream)
-            for rows in (self._sums, self._stats, self._scratch):
-                if rows is not None:
-                    rows.record_stream(torch.cuda.current_stream(self.device))
+            for memory in self._memory:
+                memory.record_stream(torch.cuda.current_stream(self.device))
+
+    def enqueue_together(self, row: int, tensors: Sequence[torch.Tensor]) -> list[bool]:
+        """Hash these into the rows from this one on, several in one launch; which of them could be."""
+        if self._launches is None or all(tensor.is_contiguous() for tensor in tensors):
+            return [False] * len(tensors)  # the usual way has one launch for several as well
+        return self._launches.enqueue(tensors, self.address(row))
 
     def copy_to(self, log: DeviceLog, first: int, count: int) -> None:
         """Enqueue a copy of the first rows into the log, from its row `first` on."""
@@ -136,8 +151,15 @@ class CapturedFingerprints:
         """Enqueue what has been put off."""
         pending, self._pending = self._pending, []
         if pending:
+            first = len(self._salts) - len(pending)
             with during_captures():  # a kernel that is met for the first time is loaded
-                self.fingerprinter.enqueue(self.rows, len(self._salts) - len(pending), pending)
+                done = self.rows.enqueue_together(first, pending)
+                if not any(done):
+                    self.fingerprinter.enqueue(self.rows, first, pending)
+                    return
+                for place, tensor in enumerate(pending):
+                    if not done[place]:
+                        self.fingerprinter.enqueue(self.rows, first + place, [tensor])
 
     def make_way(self, written: Iterable[torch.Tensor]) -> None:
         """These are going to be written to: what lies in the same memory is read before."""

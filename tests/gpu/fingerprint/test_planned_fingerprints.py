@@ -196,3 +196,29 @@ def test_inputs_at_odd_addresses() -> None:
             f(base[offset : offset + 1600].view(40, 40), w)
         looked_at += values(once.calls)
     assert values(run.calls) == looked_at
+
+
+def test_what_is_small_is_read_together(step: Callable[[], None]) -> None:
+    """A launch of ours reads several tensors, of several of the program's launches."""
+
+    def kernels() -> int:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            step()
+            torch.cuda.synchronize()
+        return sum(e.device_type == torch.autograd.DeviceType.CUDA for e in profile.events())
+
+    bare = kernels()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    peak = torch.cuda.max_memory_allocated()
+    with kernelscope.record(values="hash") as run:
+        step()
+        step()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        more = torch.cuda.max_memory_allocated() - peak
+        recorded = kernels()
+    once = len(run) // 4
+    read = sum(len(c.pre_hashes) + len(c.post_hashes) for c in run.calls[-once:])
+    assert 0 < recorded - bare < once < read
+    assert more < 24 << 20, "what waits is kept for a while"

@@ -71,6 +71,37 @@ def test_a_hundred_replays_have_the_hashes_of_the_kernels_without_a_graph() -> N
     assert len({str(told(calls)) for calls in replayed}) == 100
 
 
+def test_tensors_of_a_graph_are_read_several_at_once() -> None:
+    """Weights that a product reads transposed, and slices: one launch for four, and not one for each."""
+    layers = [torch.randn(64, 64, device="cuda", dtype=torch.bfloat16) for _ in range(24)]
+
+    def products(x: torch.Tensor) -> torch.Tensor:
+        for weight in layers:
+            x = (x @ weight.t()).relu()[:, ::2].repeat(1, 2) * 0.1
+        return x
+
+    x = torch.randn(64, 64, device="cuda", dtype=torch.bfloat16)
+    plain = torch.compile(products)
+    plain(x)
+    with kernelscope.record(values="hash") as without:
+        plain(x)
+    torch._dynamo.reset()
+    graphed = torch.compile(products, mode="reduce-overhead")
+    for _ in range(3):
+        graphed(x)
+    bare = kernels_in(lambda: graphed(x))
+    with kernelscope.record(values="hash", recapture=True) as run:
+        for _ in range(3):
+            graphed(x)
+        recorded = kernels_in(lambda: graphed(x))
+    assert not run.findings
+    assert told(by_execution(run)[-1]) == told(without.calls)
+    read = sum(len({**c.pre_hashes, **c.post_hashes}) for c in without.calls)
+    ours = recorded - bare
+    assert read > 70
+    assert ours.total() < read / 3, ours
+
+
 def test_after_the_recording_graphs_are_clean() -> None:
     x = torch.randn(96, 96, device="cuda")
     f = torch.compile(program, mode="reduce-overhead")

@@ -229,6 +229,11 @@ def can_be_swapped(flat: Layout, view: Layout) -> bool:
     return is_whole and rows % _SWAPPED == 0
 
 
+def is_known(layout: Layout) -> bool:
+    """Whether a kernel for several tensors reads it."""
+    return not layout.nbytes or bool(_numbers(layout))
+
+
 def _of_both(view: Layout) -> tuple[int, int, int]:
     row_words, _, rows, _, count, _, _ = view.transposed_numbers
     return rows // _SWAPPED, row_words, count
