@@ -11,7 +11,7 @@ from kernelscope.fingerprint.torch_bits import address, quiet
 from .engine import Layout
 from .plans import is_known, parts_of_flush
 
-TABLE_WORDS = 1 << 16  # of all tables of a graph: some 3800 tensors that are not contiguous
+TABLE_WORDS = 1 << 14  # of all tables of a graph: some 960 tensors that are not contiguous
 
 
 class CapturedLaunches:
@@ -38,12 +38,12 @@ class CapturedLaunches:
         if self._used + len(table) > TABLE_WORDS:
             return [False] * len(tensors)
         at = self._copied(table)
-        device = self.tables.device.index
-        execution = log, torch._C._cuda_getCurrentRawStream(device), self
+        device = self.tables.device
+        execution = log, torch.cuda.current_stream(device).cuda_stream, self
         addresses = [address(tensor) for tensor in tensors]
         with torch.cuda.device(device):
             for part in parts:
-                part.bind(at, device)(execution, *addresses)
+                part.bind(at, device.index)(execution, *addresses)
                 at += 8 * len(part.table)
         return known
 
