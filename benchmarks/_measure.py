@@ -140,6 +140,24 @@ class Bench:
 
     # -- on a GPU --------------------------------------------------------------------------------------
 
+    def host_and_kernels(self, variant: Variant, steps: int = 5) -> tuple[float, float, float]:
+        """Of a step: ms until the host has enqueued it, kernels and copies, and ms that the GPU is busy."""
+        with variant.watch():
+            for _ in range(1 + self._settling):
+                self._step()
+            self._wait()
+            with unheard_trace() as kernels:
+                for _ in range(steps):
+                    self._step()
+                self._wait()
+            times = []
+            for _ in range(steps):  # one by one, so that no queue is full
+                start = time.perf_counter()
+                self._step()
+                times.append(time.perf_counter() - start)
+                self._wait()
+        return 1000 * statistics.median(times), len(kernels) / steps, sum(kernels) / 1e6 / steps
+
     def memory_and_waits(self, variant: Variant, steps: int = 3) -> tuple[float, float]:
         """The most MB allocated in a few steps, and how often the host waited in one (from a CUPTI trace)."""
         from torch._C._profiler import _RecordFunctionFast  # no operator, so no mode sees it
@@ -160,6 +178,32 @@ class Bench:
                         self._step()
                 self._wait()
         return peak, len(_waits_in_span(trace)) / steps
+
+
+@contextmanager
+def unheard_trace() -> Iterator[list[int]]:
+    """Nanoseconds of each kernel, copy and fill of the GPU, once the block has ended.
+
+    A recording that hears of a profiler opens ranges, and plans no hashes: so it is not told of this one.
+    """
+    from torch.autograd import (
+        DeviceType,
+        ProfilerActivity,
+        _disable_profiler,
+        _enable_profiler,
+        _prepare_profiler,
+    )
+
+    found: list[int] = []
+    config = torch.autograd.profiler.profile().config(create_trace_id=True)
+    _prepare_profiler(config, {ProfilerActivity.CUDA})
+    _enable_profiler(config, {ProfilerActivity.CUDA})
+    try:
+        yield found
+    finally:
+        events = _disable_profiler().events()
+        found += [e.duration_ns() for e in events if e.device_type() == DeviceType.CUDA]
+        assert found or not torch.cuda.is_available(), "the trace has no kernels; is CUPTI there?"
 
 
 def _waits_in_span(trace: torch.profiler.profile) -> list[str]:

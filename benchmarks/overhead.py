@@ -160,11 +160,14 @@ def look_at_device(one: dict[str, Any]) -> None:
     """Add each variant's peak memory and waits, on a GPU; traces slow down what is timed after them."""
     workload = made(one["key"], "cuda")
     bench = Bench(workload.step, "cuda", kinds=workload.kinds)
-    one["bare_mb"], one["bare_waits"] = bench.memory_and_waits(Variant("bare", "bare", unwatched))
+    bare = Variant("bare", "bare", unwatched)
+    one["bare_mb"], one["bare_waits"] = bench.memory_and_waits(bare)
+    one["bare_host_ms"], one["bare_kernels"], one["bare_busy_ms"] = bench.host_and_kernels(bare)
     for variant in variants(list(one["variants"]), recapture=one["key"] == "cuda-graphs"):
         if not variant.key.startswith("stock-hash"):  # it waits at every launch, and its trace takes minutes
             found = one["variants"][variant.key]
             found["mb"], found["waits"] = bench.memory_and_waits(variant)
+            found["host_ms"], found["kernels"], found["busy_ms"] = bench.host_and_kernels(variant)
 
 
 def table(result: dict[str, Any]) -> str:
@@ -190,6 +193,7 @@ def table(result: dict[str, Any]) -> str:
         if traced:
             row += [f"{_most(one, 'mb'):+.0f} MB", f"{_most(one, 'waits'):+g}"]
         rows.append(row)
+    where = _where_it_goes(result["workloads"]) if traced else []
     return "\n".join(
         [
             f"- machine: {result['machine']}",
@@ -198,8 +202,22 @@ def table(result: dict[str, Any]) -> str:
             f"a copy moves {result['copy_gb_s']:.0f} GB/s",
             "",
             *_report.aligned([head, *rows]),
+            *where,
         ]
     )
+
+
+def _where_it_goes(workloads: list[dict[str, Any]]) -> list[str]:
+    """Of each step: until the host has enqueued it, and what the GPU then does."""
+    keys = ["names", "names-disk", "hash", "hash-disk", "stats", "watch"]
+    head = ["", "", "bare", *(NAMES.get(key, key) for key in keys)]
+    rows = [head]
+    for one in workloads:
+        for what, text in (("host_ms", "host, ms"), ("busy_ms", "GPU, ms"), ("kernels", "kernels")):
+            found = [one["variants"].get(key, {}).get(what) for key in keys]
+            cells = ["–" if value is None else f"{value:.3g}" for value in (one[f"bare_{what}"], *found)]
+            rows.append([one["workload"] if what == "host_ms" else "", text, *cells])
+    return ["", *_report.aligned(rows)]
 
 
 def _start(variant: dict[str, Any]) -> str:
