@@ -6,7 +6,7 @@ import math
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.tiny.bisection.test_bisect_descent import bisected, names
+from tests.tiny.bisection.made_up_compiler import bisected, names
 
 from kernelscope.trials.settings import Switch
 
