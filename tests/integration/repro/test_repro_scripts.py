@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from tests.integration.only_torch import OnlyTorch
-from tests.programs import clean_programs_of_other_kinds  # noqa: F401  # adds them
 from tests.programs import everyday_programs as everyday
 from tests.programs.clean_programs import PROGRAMS
 
@@ -18,7 +17,7 @@ from kernelscope.repro import call_script, files, graph_script
 from kernelscope.repro.script_parts import Script
 
 ROOT = Path(__file__).parents[3]
-OPERATORS = "tests.programs.clean_programs"  # a program's own, which a script has to import
+OPERATORS = "tests.programs.clean.operators"  # a program's own, which a script has to import
 
 
 def in_place() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 import torch._inductor.config
-from tests.programs import clean_programs_of_other_kinds  # noqa: F401  # adds them
 from tests.programs.clean_programs import NOT_CHECKED, PROGRAMS
 from torch._inductor.utils import fresh_cache
 
