@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 from tests.support import seed_blocks
-from tests.support.seed_blocks import BLOCKS, Given
+from tests.support.seed_block_texts import BLOCKS
+from tests.support.seed_blocks import Given
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ from itertools import count
 import pytest
 import torch
 from tests.support import seed_blocks
-from tests.support.seed_blocks import BLOCKS, CHECKS, Given
+from tests.support.seed_block_texts import BLOCKS
+from tests.support.seed_blocks import CHECKS, Given
 
 
 @pytest.fixture(scope="module")
