@@ -1,19 +1,17 @@
-"""Threads, forks and the closing of a recording while somebody else is in the middle of a graph."""
+"""Threads that compile, launch, open and close recordings at the same time."""
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
 import torch
-from torch._inductor.codecache import PyCodeCache
+from tests.integration.recording.loaded_wrappers import wrapper_codes
 from torch._inductor.output_code import CompiledFxGraph
 
 import kernelscope
@@ -25,53 +23,6 @@ from kernelscope.probes.python_wrappers import wrapper_launches
 from kernelscope.recording import Recording, busy_threads
 
 Program = Callable[[torch.Tensor], torch.Tensor]
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Program:
-    def sin_plus_one(x: torch.Tensor) -> torch.Tensor:
-        return x.sin() + 1
-
-    compiled = torch.compile(sin_plus_one)
-    compiled(torch.ones(8))
-    compiled(torch.ones(8, requires_grad=True)).sum().backward()
-    return compiled
-
-
-class Gate:
-    """Stops a compiled graph in its middle, until the test lets it go on."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-        self.go_on = threading.Event()
-        self.go_on.set()
-        self.inside: Callable[[], None] = lambda: None
-
-    def close(self) -> None:
-        self.reached.clear()
-        self.go_on.clear()
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        self.reached.set()
-        assert self.go_on.wait(60)
-        self.inside()
-        return x.clone()
-
-
-@pytest.fixture(scope="module")
-def gated() -> Iterator[tuple[Gate, Program]]:
-    gate = Gate()
-    lib = torch.library.Library("kernelscope_concurrency", "DEF")
-    lib.define("gate(Tensor x) -> Tensor")
-    lib.impl("gate", gate, "CPU")
-    lib.impl("gate", torch.empty_like, "Meta")
-    compiled = torch.compile(lambda x: torch.ops.kernelscope_concurrency.gate(x.sin()).cos() * 3)
-    compiled(torch.ones(8))
-    yield gate, compiled
-    lib._destroy()
-
-
-# -- threads -------------------------------------------------------------------------------------------
 
 
 def test_compiled_calls_of_all_threads_are_recorded_once(tiny: Program) -> None:
@@ -122,51 +73,6 @@ def test_indices_are_places_whoever_was_faster(tiny: Program) -> None:
             for _ in range(4):
                 pool.submit(work)
         assert [c.index for c in run.calls] == list(range(12))
-
-
-def wrapper_codes() -> dict[Any, CodeType]:
-    """The code of every function of every wrapper."""
-    found = {}
-    for module in PyCodeCache.modules:
-        for value in list(vars(module).values()):
-            members = vars(value).values() if isinstance(value, type) else [value]
-            found |= {f: f.__code__ for f in members if isinstance(f, FunctionType)}
-    return found
-
-
-@pytest.mark.parametrize("executions", [0, 1, 2])
-@pytest.mark.parametrize("values", ["off", "hash"])
-def test_one_closes_and_another_opens_inside_a_graph(
-    gated: tuple[Gate, Program], executions: int, values: str
-) -> None:
-    gate, program = gated
-    x = torch.ones(4)
-    expected = program(x)
-    before = wrapper_codes()
-    first = kernelscope.record()
-    run = first.__enter__()
-    for _ in range(executions):
-        program(x)
-    second = kernelscope.record(values=values)
-    opened = []
-
-    def swap() -> None:
-        gate.inside = lambda: None
-        first.__exit__(None, None, None)
-        opened.append(second.__enter__())
-
-    gate.inside = swap
-    assert torch.equal(program(x), expected)
-    gate.inside = lambda: None
-    assert torch.equal(program(x), expected)
-    second.__exit__(None, None, None)
-    assert all(function.__code__ is code for function, code in before.items())
-    assert torch.equal(program(x), expected)
-    names = [c.kernel_name for c in run.calls]
-    whole = [c.kernel_name for c in opened[0].calls][-3:]
-    assert names == whole * executions + whole[:2]
-    assert [c.kernel_name for c in opened[0].calls] == whole[2:] + whole
-    assert not [f for f in opened[0].findings if f.kind == "recorder-error"]
 
 
 @pytest.mark.parametrize("values", ["off", "hash"])
@@ -263,27 +169,6 @@ def test_opening_and_closing_on_many_threads_at_once(
     assert not leftovers()
 
 
-def test_closed_while_another_thread_is_inside_a_graph(
-    gated: tuple[Gate, Program], leftovers: Callable[[], list[str]]
-) -> None:
-    gate, compiled = gated
-    expected = compiled(torch.ones(8))
-    gate.close()
-    with ThreadPoolExecutor(1) as pool:
-        with kernelscope.record(values="hash") as run:
-            inside = pool.submit(compiled, torch.ones(8))
-            assert gate.reached.wait(60)
-        assert len(run) == 2  # the first kernel, and the operator that is running
-        closed = [(c.pre_hashes, c.post_hashes) for c in run.calls]
-        gate.go_on.set()
-        assert torch.equal(inside.result(60), expected)
-    assert len(run) == 2
-    assert [(c.pre_hashes, c.post_hashes) for c in run.calls] == closed
-    assert closed[0][1]
-    assert not closed[1][1]  # it was not over
-    assert not leftovers()
-
-
 def test_a_note_that_was_on_its_way_when_the_recording_closed(
     tiny: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,25 +255,6 @@ def test_a_launch_that_comes_to_a_closed_recording(tiny: Program) -> None:
     assert repr((run.calls, run.graph_calls, run.marks, run.findings)) == closed
 
 
-def test_reopened_while_another_thread_is_still_inside_the_graph(
-    gated: tuple[Gate, Program], leftovers: Callable[[], list[str]]
-) -> None:
-    gate, compiled = gated
-    expected = compiled(torch.ones(8))
-    gate.close()
-    with ThreadPoolExecutor(1) as pool:
-        with kernelscope.record():
-            inside = pool.submit(compiled, torch.ones(8))
-            assert gate.reached.wait(60)
-        gate.go_on.set()
-        with kernelscope.record() as run:
-            assert torch.equal(inside.result(60), expected)
-            assert torch.equal(compiled(torch.ones(8)), expected)
-        assert len(run.select(kernel="*.gate.*")) == 1
-    assert not run.findings
-    assert not leftovers()
-
-
 def test_a_call_that_looked_up_its_method_before_the_recording_closed(
     tiny: Program, leftovers: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -400,24 +266,6 @@ def test_a_call_that_looked_up_its_method_before_the_recording_closed(
         tiny(torch.ones(8))
     assert len(run) == 0
     assert not leftovers()
-
-
-def test_closed_inside_the_graph_itself(
-    gated: tuple[Gate, Program], leftovers: Callable[[], list[str]]
-) -> None:
-    gate, compiled = gated
-    recording = Recording(Config(values="hash"))
-    recording.open()
-    gate.inside = recording.close
-    try:
-        compiled(torch.ones(8))
-    finally:
-        gate.inside = lambda: None
-    assert [c.kind for c in recording.run] == ["cpp", "extern"]
-    assert not leftovers()
-    with kernelscope.record() as run:
-        compiled(torch.ones(8))
-    assert [c.phase for c in run] == ["forward"] * len(run)
 
 
 def test_all_operators_closed_on_another_thread(tiny: Program) -> None:
@@ -456,137 +304,3 @@ def test_backward_from_another_thread(tiny: Program) -> None:
         thread.join()
     assert [c.phase for c in run] == ["forward", "backward"]
     assert run.calls[0].thread != run.calls[1].thread
-
-
-# -- forks ---------------------------------------------------------------------------------------------
-
-
-def in_child(check: Callable[[], None]) -> None:
-    """Run a check in a forked child, and fail here when it failed there."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            check()
-            os.write(write, b"ok")
-        except BaseException as error:  # a child must not run the rest of the tests
-            os.write(write, repr(error).encode()[:4000])
-        finally:
-            os._exit(0)
-    os.close(write)
-    said = b""
-    while piece := os.read(read, 4096):
-        said += piece
-    os.close(read)
-    os.waitpid(pid, 0)
-    assert said == b"ok", said.decode()
-
-
-@pytest.mark.parametrize("ops", ["graph", "all"])
-def test_a_forked_child_records_nothing_and_is_restored(
-    tiny: Program, ops: str, leftovers: Callable[[], list[str]]
-) -> None:
-    with kernelscope.record(values="hash", ops=ops) as run:
-        expected = tiny(torch.ones(8))
-        count = len(run)
-
-        def check() -> None:
-            [watch] = leftovers()  # for the first compiled graph, of which the parent is told
-            assert "CompiledFxGraph.__call__" in watch
-            assert not BUS.listeners
-            assert torch.equal(tiny(torch.ones(8)), expected)
-            assert not leftovers()
-            torch.ones(3).sin()
-            assert len(run) == count
-            with kernelscope.record() as own:
-                tiny(torch.ones(8))
-            assert [c.kind for c in own] == ["cpp"]
-            assert own.info.pid == os.getpid() != run.info.pid
-            assert not leftovers()
-
-        in_child(check)
-        tiny(torch.ones(8))
-    assert len(run.select(kind="cpp")) == 2
-    (finding,) = run.findings
-    assert finding.kind == "unseen-graph"
-    assert "a process that this one forked ran compiled code" in finding.message
-    assert not leftovers()
-
-
-def test_a_forked_child_that_runs_no_graph_or_records_its_own_is_no_finding(
-    tiny: Program, leftovers: Callable[[], list[str]]
-) -> None:
-    def eager() -> None:
-        torch.ones(3).sin()
-
-    def recorded() -> None:
-        with kernelscope.record() as own:
-            for _ in range(3):
-                tiny(torch.ones(8))
-        assert len(own) == 3
-        assert not own.findings
-        assert not leftovers()
-
-    with kernelscope.record() as run:
-        tiny(torch.ones(8))
-        in_child(eager)
-        in_child(recorded)
-    assert not run.findings
-
-
-def test_leaving_the_block_in_the_child(tiny: Program, leftovers: Callable[[], list[str]]) -> None:
-    manager = kernelscope.record(ops="all")
-    run = manager.__enter__()
-
-    def check() -> None:
-        manager.__exit__(None, None, None)
-        assert not leftovers()
-
-    try:
-        in_child(check)
-        tiny(torch.ones(8))
-    finally:
-        manager.__exit__(None, None, None)
-    assert run.select(kind="cpp")
-
-
-def test_forked_while_another_thread_is_inside_a_graph(
-    gated: tuple[Gate, Program], tiny: Program, leftovers: Callable[[], list[str]]
-) -> None:
-    gate, compiled = gated
-    gate.close()
-    with ThreadPoolExecutor(1) as pool, kernelscope.record() as run:
-        inside = pool.submit(compiled, torch.ones(8))
-        assert gate.reached.wait(60)
-
-        def check() -> None:
-            tiny(torch.ones(8))
-            with kernelscope.record() as own:
-                tiny(torch.ones(8))
-            assert len(own) == 1
-
-        in_child(check)
-        gate.go_on.set()
-        inside.result(60)
-    assert len(run.select(kernel="*.gate.*")) == 1
-    assert not leftovers()
-
-
-class Squares(torch.utils.data.Dataset[Any]):
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, i: int) -> tuple[torch.Tensor, int, int]:
-        return torch.tensor(float(i)).square(), len(BUS.listeners), torch._C._len_torch_dispatch_stack()
-
-
-def test_dataloader_workers_record_nothing(tiny: Program) -> None:
-    loader = torch.utils.data.DataLoader(Squares(), num_workers=1, multiprocessing_context="fork")
-    with kernelscope.record(ops="all") as run:
-        items = list(loader)
-        tiny(torch.ones(8))
-    assert [float(value) for value, _, _ in items] == [0, 1, 4, 9]
-    assert {(int(a), int(b)) for _, a, b in items} == {(0, 0)}
-    assert not run.select(kernel="*square*")
-    assert not run.select(kernel="*pow*")
-    assert len(run.select(kind="cpp")) == 1

@@ -1,12 +1,11 @@
 """Machines that lack something: what works there works, and what does not is said in a sentence.
 
-Each test is one child process in such an environment, with as many lacks as do not hide each other.
+Most tests are one child process in such an environment, with as many lacks as do not hide each other.
 """
 
 from __future__ import annotations
 
 import os
-import platform
 import resource
 import shutil
 import subprocess
@@ -22,12 +21,6 @@ from tests.support.sample_runs import write_sample
 
 import kernelscope
 from kernelscope.fingerprint import fingerprint
-from kernelscope.fingerprint.cpu.bits import BitsLibrary
-from kernelscope.fingerprint.cpu.stats import StatsLibrary
-from kernelscope.native import compiler
-from kernelscope.native import load as native_load
-from kernelscope.probes.cpp_wrappers.launch_log import LaunchLog
-from kernelscope.shadowing.checks.measure import MeasureLibrary
 from kernelscope.store.flight import recorder as flight
 from kernelscope.trials.outcome import PASSED
 from kernelscope.trials.settings import Settings
@@ -328,47 +321,6 @@ def test_musl_where_torch_cannot_be_installed(tmp_path: Path) -> None:
     assert done.stdout.count("0 0\n") == 2
     assert done.stdout.endswith("False\n")
     assert "torch does not support musl (Alpine); only commands that read runs work here" in done.stdout
-
-
-ARM = ("-U__ARM_NEON",)  # then the vectors are the compiler's own, whatever the processor
-PROCESSORS = {
-    "baseline": ((), ("-march=x86-64",)),
-    "AVX2": (("-D__AVX__", "-D__AVX2__"), ("-march=x86-64-v3",)),
-    "AVX-512": (
-        ("-D__AVX__", "-D__AVX2__", "-D__AVX512F__", "-D__AVX512DQ__"),
-        ("-march=x86-64-v4",),
-    ),
-}
-
-
-@pytest.mark.parametrize("processor", PROCESSORS)
-def test_engines_compile_for_processors_that_are_not_here(processor: str, tmp_path: Path) -> None:
-    defines, flags = PROCESSORS[processor]
-    command = compiler.compiler()
-    given = flags if platform.machine() == "x86_64" else (*ARM, *defines)
-    for library in (BitsLibrary, StatsLibrary, MeasureLibrary, LaunchLog):
-        source = library.SOURCE
-        done = subprocess.run(
-            [*command, "-std=c++17", "-fsyntax-only", *given, str(source)],
-            capture_output=True,
-            encoding="utf-8",
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-
-
-def test_a_library_is_not_shared_by_unlike_processors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A home on two machines: what -march=native made on one would end a program on the other (SIGILL)."""
-    tmp_path.chmod(0o700)
-    monkeypatch.setattr(native_load, "COMMON_FLAGS", ("-std=c++17", "-O0", "-shared", "-fPIC"))  # soon done
-    names = set()
-    for processor in ("flags: sse2", "flags: sse2 avx2"):
-        monkeypatch.setattr(compiler, "processor", lambda processor=processor: processor)
-        native_load.load(MeasureLibrary, tmp_path)
-        names |= {path.name for path in tmp_path.glob("measure-*.so")}
-    assert len(names) == 2
 
 
 def test_the_ring_where_a_disk_cannot_allocate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
