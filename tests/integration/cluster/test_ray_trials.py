@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.bisection.test_bisect_command import WRONG
+from tests.integration.bisection.bisected_scripts import WRONG
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'kernelscope[ray]'")
 
