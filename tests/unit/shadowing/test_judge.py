@@ -6,28 +6,10 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from tests.unit.shadowing.decisions import DTYPES, decide
 
 from kernelscope.shadowing.checks.judge import judge
-from kernelscope.shadowing.checks.measure import LIBRARY, Sums, is_equal, sums, sums_by_torch
 from kernelscope.shadowing.checks.verdict_record import Verdict
-
-DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
-
-
-def rounded(wide: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return wide.to(dtype)
-
-
-def decide(made: torch.Tensor, wide: torch.Tensor, eager: torch.Tensor | None = None) -> Verdict:
-    generator = torch.Generator().manual_seed(0)
-    eps = torch.finfo(made.dtype).eps
-
-    def jittered() -> torch.Tensor:
-        return wide * (1 + eps * (torch.rand(wide.shape, generator=generator, dtype=torch.float64) - 0.5))
-
-    return judge(made, eager if eager is not None else wide.to(made.dtype), lambda: wide, jittered, eps)
 
 
 @pytest.fixture
@@ -277,43 +259,6 @@ def test_complex_numbers(wide: torch.Tensor) -> None:
     verdict = judge(made, whole.to(torch.complex64), lambda: whole, lambda: whole, 1e-7)
     assert verdict.is_wrong
     assert verdict.where == (3, 3, 1)
-
-
-floats = st.floats(allow_nan=True, allow_infinity=True, width=32)
-
-
-@given(st.lists(st.tuples(floats, floats, floats), min_size=1, max_size=40), st.sampled_from(DTYPES))
-@settings(max_examples=150, deadline=None)
-def test_the_library_agrees_with_torch(rows: list[tuple[float, float, float]], dtype: torch.dtype) -> None:
-    if LIBRARY.get() is None:
-        pytest.skip("there is no C++ compiler")
-    values = torch.tensor(rows, dtype=torch.float64)
-    made, eager = values[:, 0].to(dtype).contiguous(), values[:, 1].to(dtype).contiguous()
-    wide = values[:, 2].contiguous()
-    _assert_alike(sums(made, eager, wide), sums_by_torch(made, eager, wide))
-
-
-def test_the_library_agrees_with_torch_on_many_threads() -> None:
-    x = torch.randn(200_000, dtype=torch.float64)
-    made, eager = (x * 1.0001).float(), x.float()
-    _assert_alike(sums(made, eager, x), sums_by_torch(made, eager, x))
-
-
-def _assert_alike(a: Sums, b: Sums) -> None:
-    assert (a.considered, a.bad, a.where_bad) == (b.considered, b.bad, b.where_bad)
-    for name in ("worst", "eager_worst", "largest", "squares", "eager_squares", "reference_squares"):
-        x, y = getattr(a, name), getattr(b, name)
-        assert x == y or math.isclose(x, y, rel_tol=1e-9) or (math.isinf(x) and math.isinf(y)), name
-
-
-def test_equal_means_bit_by_bit() -> None:
-    x = torch.randn(4, 5)
-    assert is_equal(x, x.clone())
-    assert is_equal(x.t(), x.clone().t())
-    assert not is_equal(x, x.double())
-    y = x.clone()
-    y[1, 1] = y[1, 1] * (1 + 1e-6)
-    assert not is_equal(x, y)
 
 
 def test_zero_or_nearly_zero_is_not_a_mistake() -> None:
