@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interpreted.two_blocks import N
 
 HERE = Path(__file__).parent
 SWITCH = "TRITON_INTERPRET"
@@ -113,3 +114,10 @@ def inductor_triton() -> Iterator[None]:
     with torch._inductor.config.patch(cpu_backend="triton", fx_graph_cache=False):
         yield
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def x() -> Any:
+    import torch
+
+    return torch.randn(N, generator=torch.Generator().manual_seed(1))
