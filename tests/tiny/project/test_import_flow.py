@@ -157,6 +157,13 @@ def test_rooms_keep_their_rules() -> None:
     assert rooms.broken_rules() == []
 
 
+@pytest.mark.parametrize("folder", ["tests", "benchmarks", "examples", "tools"])
+def test_scripts_and_tests_are_as_short_as_sources(folder: str) -> None:
+    lengths = {str(p): len(p.read_text("utf-8").splitlines()) for p in (rooms.ROOT / folder).rglob("*.py")}
+    assert lengths, f"no Python files in {folder}"
+    assert {path: lines for path, lines in lengths.items() if lines > rooms.MOST_LINES} == {}
+
+
 def test_the_table_in_the_docs_is_the_one_of_the_sources() -> None:
     assert rooms.table() in rooms.PAGE.read_text(), "run: python tools/rooms.py --write-docs"
 
