@@ -162,7 +162,8 @@ def test_stack_traces() -> None:
     assert "y.sum().backward()" in mul.stack_trace
     assert "y = x.exp()  # the forward line" in str(mul.fwd_stack_trace)
     assert re.search(
-        r"  # File: .*test_debug_mode.py:\d+ in test_stack_traces, code: y = x.exp\(\)", mode.debug_string()
+        r"  # File: .*test_eager_listings.py:\d+ in test_stack_traces, code: y = x.exp\(\)",
+        mode.debug_string(),
     )
     assert "# File" not in mode.debug_string(show_stack_trace=False)
     assert not torch.is_anomaly_enabled()
