@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import platform
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -45,6 +46,7 @@ BINARY: dict[str, Operator] = {name: getattr(torch, name) for name in _TWO.split
 POSITIVE = ("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "lgamma", "pow", "xlogy")
 BELOW_ONE = ("asin", "acos", "atanh")
 ABOVE_ONE = ("acosh",)
+CALLS = 3  # in a row
 
 
 @dataclass
@@ -88,16 +90,29 @@ def measured(name: str, operator: Operator, dtype: torch.dtype, rounds: int) -> 
     exact = operator(*(x.double() for x in given))
     row = Row(name, 0.0, 0.0, errors(compiled(*given), exact), errors(operator(*given), exact))
     called(*given)
-    times: dict[str, list[float]] = {"eager": [], "gcu": [], "floor": []}
-    for _ in range(rounds):
-        for which, run in (("eager", operator), ("gcu", compiled), ("floor", called)):
-            start = time.thread_time()
-            for _ in range(3):
-                run(*given)
-            times[which].append(time.thread_time() - start)
-    row.ratio = min(times["gcu"]) / min(times["eager"])
-    row.floor = min(times["floor"]) / min(times["eager"])
+    seconds = in_turn({"eager": operator, "gcu": compiled, "floor": called}, given, rounds)
+    row.ratio = quartile(seconds["gcu"]) / quartile(seconds["eager"])
+    row.floor = quartile(seconds["floor"]) / quartile(seconds["eager"])
     return row
+
+
+def in_turn(runs: dict[str, Operator], given: list[torch.Tensor], rounds: int) -> dict[str, list[float]]:
+    """CPU time of this thread, so that what else runs counts little; each round begins with another one."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    order = list(runs)
+    for number in range(rounds):
+        for which in order[number % len(order) :] + order[: number % len(order)]:
+            runs[which](*given)  # the one before has filled the processor's caches with other things
+            start = time.thread_time()
+            for _ in range(CALLS):
+                runs[which](*given)
+            seconds[which].append((time.thread_time() - start) / CALLS)
+    return seconds
+
+
+def quartile(seconds: list[float]) -> float:
+    """The lower one: what disturbs mostly adds time, and a single lucky round counts little."""
+    return statistics.quantiles(seconds, n=4, method="inclusive")[0]
 
 
 def table(rows: dict[torch.dtype, list[Row]]) -> str:
@@ -139,7 +154,7 @@ def _number(error: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--only", nargs="*", default=[], help="operators")
     parser.add_argument("--float32", action="store_true", help="leave out bfloat16")
     parser.add_argument("--write-docs", action="store_true")

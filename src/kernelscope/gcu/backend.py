@@ -14,6 +14,7 @@ from kernelscope.late_modules import loaded
 
 from .compile_graph import Compilation, compile_graph
 from .debug_tracer import Trace, current_config
+from .direct_calls import direct
 
 
 def gcu(module: torch.fx.GraphModule, example_inputs: list[Any], **options: Any) -> Any:
@@ -35,7 +36,9 @@ def gcu(module: torch.fx.GraphModule, example_inputs: list[Any], **options: Any)
         decompositions=decompositions(),
         partition_fn=min_cut_rematerialization_partition,
     )
-    return compiler(module, example_inputs)
+    made = compiler(module, example_inputs)
+    whole = direct(module, example_inputs, inner.for_inference) if inner.for_inference is not None else None
+    return made if whole is None else whole
 
 
 class Inner:
@@ -48,6 +51,7 @@ class Inner:
         self._names: list[str] = []
         self._trace: Trace | None = None
         self._settings = settings
+        self.for_inference: CompiledGraph | None = None
         self._compile_graph = compile_graph  # a backward graph is compiled later, and in the same way
 
     def begin(self, module: torch.fx.GraphModule, inputs: list[Any]) -> None:
@@ -65,7 +69,8 @@ class Inner:
         return self.compile(module, "backward", Compilation())
 
     def inference(self, module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-        return self.compile(module, "inference", Compilation())
+        self.for_inference = self.compile(module, "inference", Compilation())
+        return self.for_inference
 
     def compile(self, module: torch.fx.GraphModule, direction: str, done: Compilation) -> CompiledGraph:
         """One ATen graph; `done` keeps what was made on the way."""

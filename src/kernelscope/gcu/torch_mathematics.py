@@ -12,7 +12,7 @@ _OF_SLEEF = {"x86_64": "Sleef_sinf8_u10", "aarch64": "Sleef_sinf4_u10"}
 # In the order of runtime/block_functions.h.
 _OF_MKL = (
     "vmsSin", "vmsCos", "vmsTan", "vmsAsin", "vmsAcos", "vmsAtan", "vmsLog2", "vmsLog10",
-    "vmsTanh", "vmsErfc",
+    "vmsTanh", "vmsErfc", "vmsExp", "vmsLn",
 )  # fmt: skip
 
 

@@ -61,6 +61,7 @@ PRIVATE_TORCH = {
     "fingerprint/plans.py": "the current stream; no modes while it computes",
     "fingerprint/torch_bits.py": "addresses of tensors; no modes or autograd while it computes",
     "gcu/backend.py": "a backend of torch.compile: AOTAutograd",
+    "gcu/direct_calls.py": "whether an example input is fake, and graphs that change the mode of autograd",
     "gcu/execution/executor.py": "symbolic sizes in generated code",
     "gcu/execution/graph_code.py": "symbolic sizes in generated code",
     "gcu/lowering/operator_texts.py": "torch's decompositions",

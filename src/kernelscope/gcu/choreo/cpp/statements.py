@@ -243,6 +243,9 @@ class Statements(Declarations):
         if s.op != "=":
             value = self.expressions.combined(s.op[:-1], place, number, s.span)
         if data.element in HALVES:
+            rounded = f"choreo::rounded_{data.element}("
+            if isinstance(s.value, tree.Builtin) and value.startswith(rounded):
+                value = value[len(rounded) : -1]  # being stored rounds it
             self.emit(f"choreo::put({place.text}, {value});")
         else:
             self.emit(f"{place.text} = static_cast<{cpp_type(data.element)}>({value});")

@@ -29,6 +29,7 @@ CHOREO_BLOCKS(sin, vmsSin) CHOREO_BLOCKS(cos, vmsCos) CHOREO_BLOCKS(tan, vmsTan)
 CHOREO_BLOCKS(asin, vmsAsin) CHOREO_BLOCKS(acos, vmsAcos) CHOREO_BLOCKS(atan, vmsAtan)
 CHOREO_BLOCKS(log2, vmsLog2) CHOREO_BLOCKS(log10, vmsLog10)
 CHOREO_BLOCKS(tanh, vmsTanh) CHOREO_BLOCKS(erfc, vmsErfc)
+CHOREO_BLOCKS(exp, vmsExp) CHOREO_BLOCKS(log, vmsLn)
 #undef CHOREO_BLOCKS
 
 }  // namespace choreo

@@ -89,7 +89,7 @@ struct bf16 {
   static uint16_t narrow(float x) {
     const uint32_t u = bits_as<uint32_t>(x);
     const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    return static_cast<uint16_t>(chosen((u & 0x7fffffffu) > 0x7f800000u, 0x7fc0u, rounded));
+    return static_cast<uint16_t>(x == x ? rounded : 0x7fc0u);
   }
   static float widen(uint16_t h) { return bits_as<float>(static_cast<uint32_t>(h) << 16); }
 };

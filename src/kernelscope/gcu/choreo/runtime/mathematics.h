@@ -1,7 +1,7 @@
 // Mathematics that compilers can vectorise.
 //
-// In single precision, exp, log, tanh and erf are written without branches, so that loops over them become vector
-// code with any compiler and any C library. The others are SLEEF's where a program is linked with torch, and
+// In single precision, exp and its relatives (exponentials.h), log, tanh and erf are written without branches, so
+// that loops over them become vector code with any compiler and any C library. The others are SLEEF's where a program is linked with torch, and
 // the C library's elsewhere. Where that torch has MKL, some are MKL's in single precision (block_functions.h).
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "element_types.h"
+#include "exponentials.h"
 #include "failures.h"
 #include "vector_functions.h"
 
@@ -18,40 +19,9 @@
 
 namespace choreo {
 
-inline float inf_() { return std::numeric_limits<float>::infinity(); }
-inline float nan_() { return std::numeric_limits<float>::quiet_NaN(); }
 template <class T>
 inline T nan_of(T x) {
   return std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : x;
-}
-
-// One instruction each, whatever becomes of NaN, which the callers put back.
-#if defined(__aarch64__) && !defined(CHOREO_PORTABLE)
-inline float at_most(float x, float limit) { return __builtin_fminf(x, limit); }
-inline float at_least(float x, float limit) { return __builtin_fmaxf(x, limit); }
-#else
-inline float at_most(float x, float limit) { return x < limit ? x : limit; }
-inline float at_least(float x, float limit) { return x > limit ? x : limit; }
-#endif
-
-inline float exp_(float given) {
-  const float x = at_least(at_most(given, 89.0f), -104.0f);
-  // Adding 1.5·2²³ leaves the nearest integer in the lowest bits.
-  const float shifted = x * 1.44269504088896341f + 12582912.0f;
-  const float n = shifted - 12582912.0f;
-  const uint32_t k = bits_as<uint32_t>(shifted) - 0x4b400000u;
-  float r = x - n * 0.693359375f;
-  r = r + n * 2.12194440e-4f;
-  // In pairs, because a chain of dependent steps would wait for itself.
-  const float r2 = r * r, r4 = r2 * r2;
-  const float p0 = r * 1.6666665459e-1f + 5.0000001201e-1f;
-  const float p2 = r * 8.3334519073e-3f + 4.1665795894e-2f;
-  const float p4 = r * 1.9875691500e-4f + 1.3981999507e-3f;
-  const float p = r2 * (r4 * p4 + (r2 * p2 + p0)) + r + 1.0f;
-  // Two factors, because 2^128 and 2^-150 are no floats.
-  const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(k) >> 1);
-  const float y = p * bits_as<float>((half + 127u) << 23) * bits_as<float>((k - half + 127u) << 23);
-  return given == given ? y : given;
 }
 
 inline float log_(float given) {
@@ -93,6 +63,8 @@ CHOREO_ONE_OF_MKL(asin, vmsAsin) CHOREO_ONE_OF_MKL(acos, vmsAcos) CHOREO_ONE_OF_
 CHOREO_ONE_OF_MKL(log2, vmsLog2) CHOREO_ONE_OF_MKL(log10, vmsLog10)
 CHOREO_ONE_OF_MKL(tanh, vmsTanh) CHOREO_ONE_OF_MKL(erfc, vmsErfc)
 #undef CHOREO_ONE_OF_MKL
+extern "C" void vmsExp(int, const float*, float*, long long);
+extern "C" void vmsLn(int, const float*, float*, long long);
 #else
 inline float tanh_(float x) {
   const float a = __builtin_fabsf(x), z = x * x;
@@ -121,7 +93,7 @@ inline float erf_(float given) {
   p = p * t - 6.37373788e-1f;
   p = p * t - 1.27561287e-1f;
   p = p * t - 2.23501614e-4f;
-  const float far = 1.0f - exp_(p - t);
+  const float far = 1.0f - exp_of_near(p - t);
   const float y = __builtin_copysignf(t < 0.9375f ? near : far, given);
   return given == given ? y : given;
 }
@@ -135,14 +107,19 @@ inline double erf_(double x) { return std::erf(x); }
   inline float name##_(float x) { return call(x); }  \
   inline double name##_(double x) { return call(x); }
 #if !defined(CHOREO_VECTORS_OF_SLEEF)
-CHOREO_MATH(exp2, std::exp2) CHOREO_MATH(expm1, std::expm1) CHOREO_MATH(log2, std::log2)
-CHOREO_MATH(log10, std::log10) CHOREO_MATH(log1p, std::log1p)
+CHOREO_MATH(log2, std::log2) CHOREO_MATH(log10, std::log10)
 CHOREO_MATH(sin, std::sin) CHOREO_MATH(cos, std::cos) CHOREO_MATH(tan, std::tan)
 CHOREO_MATH(asin, std::asin) CHOREO_MATH(acos, std::acos) CHOREO_MATH(atan, std::atan)
-CHOREO_MATH(sinh, std::sinh) CHOREO_MATH(cosh, std::cosh) CHOREO_MATH(atanh, std::atanh)
 CHOREO_MATH(erfc, std::erfc) CHOREO_MATH(lgamma, std::lgamma)
+inline double exp2_(double x) { return std::exp2(x); }
+inline double expm1_(double x) { return std::expm1(x); }
+inline double log1p_(double x) { return std::log1p(x); }
+inline double sinh_(double x) { return std::sinh(x); }
+inline double cosh_(double x) { return std::cosh(x); }
+inline double atanh_(double x) { return std::atanh(x); }
 #endif
-CHOREO_MATH(asinh, std::asinh) CHOREO_MATH(acosh, std::acosh)
+inline double asinh_(double x) { return std::asinh(x); }
+inline double acosh_(double x) { return std::acosh(x); }
 CHOREO_MATH(floor, std::floor) CHOREO_MATH(ceil, std::ceil) CHOREO_MATH(trunc, std::trunc)
 CHOREO_MATH(round, std::rint) CHOREO_MATH(sqrt, std::sqrt)
 #undef CHOREO_MATH

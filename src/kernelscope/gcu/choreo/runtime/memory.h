@@ -19,6 +19,25 @@ inline void* take(std::size_t bytes) {
   return found;
 }
 
+// A long loop asks for the memory of a later stretch of so many elements, which may lie behind the end of an array.
+constexpr int64_t STRETCH = 256;
+#if defined(__GNUC__) && !defined(CHOREO_PORTABLE)
+#define CHOREO_ASK(line, writes) __builtin_prefetch(line, writes)
+#else
+#define CHOREO_ASK(line, writes) static_cast<void>(line)
+#endif
+template <class T>
+inline void will_read(const T* stretch) {
+  const char* line = reinterpret_cast<const char*>(stretch);
+  for (std::size_t i = 0; i < STRETCH * sizeof(T); i += alignment) CHOREO_ASK(line + i, 0);
+}
+template <class T>
+inline void will_write(const T* stretch) {
+  const char* line = reinterpret_cast<const char*>(stretch);
+  for (std::size_t i = 0; i < STRETCH * sizeof(T); i += alignment) CHOREO_ASK(line + i, 1);
+}
+#undef CHOREO_ASK
+
 // Local buffers are handed out and given back in the order of a stack, from memory that each thread keeps.
 struct arena {
   char* base = nullptr;

@@ -123,10 +123,11 @@ inline f32x2 low(f32x4 x) { return f32x2{x[0], x[1]}; }
 CHOREO_FOR_BLOCKS(sin, _u10) CHOREO_FOR_BLOCKS(cos, _u10) CHOREO_FOR_BLOCKS(tan, _u10)
 CHOREO_FOR_BLOCKS(asin, _u10) CHOREO_FOR_BLOCKS(acos, _u10) CHOREO_FOR_BLOCKS(atan, _u10)
 CHOREO_FOR_BLOCKS(log2, _u10) CHOREO_FOR_BLOCKS(log10, _u10) CHOREO_FOR_BLOCKS(erfc, _u15)
-CHOREO_ONE(sinh, _u10) CHOREO_ONE(cosh, _u10)
-CHOREO_ONE(atanh, _u10)  // asinh and acosh of large numbers are infinite there
-CHOREO_ONE(exp2, _u10) CHOREO_ONE(expm1, _u10)
-CHOREO_ONE(log1p, _u10) CHOREO_ONE(lgamma, _u10)
+CHOREO_ONE(lgamma, _u10)
+// In single precision these are in exponentials.h; so are asinh and acosh, which in double precision are the C
+// library's, because SLEEF's are infinite too early.
+CHOREO_DOUBLE(sinh, _u10) CHOREO_DOUBLE(cosh, _u10) CHOREO_DOUBLE(atanh, _u10)
+CHOREO_DOUBLE(exp2, _u10) CHOREO_DOUBLE(expm1, _u10) CHOREO_DOUBLE(log1p, _u10)
 CHOREO_TWO(pow, _u10) CHOREO_TWO(atan2, _u10) CHOREO_TWO(fmod, )
 
 #undef CHOREO_ONE

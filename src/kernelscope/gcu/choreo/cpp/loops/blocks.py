@@ -17,6 +17,8 @@ from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.walk import names
 
 _FUNCTIONS = frozenset(("sin", "cos", "tan", "asin", "acos", "atan", "log2", "log10", "tanh", "erfc"))
+# The polynomials are as fast in a loop with other work, but not in a loop that does nothing else.
+_ALONE = frozenset(("exp", "log"))
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=", "&&", "||")
 _INTEGERS = ("isnan", "isinf", "isfinite")
 _WHOLE = "int"
@@ -47,7 +49,8 @@ class Part:
 
 def parts(body: tree.Block, type_of: TypeOf) -> list[Part]:
     """The loops over each block; none if there is nothing to gain."""
-    found = _Division(type_of).divide(body)
+    is_alone = len(body) == 1 and isinstance(body[0], tree.Store) and _function(body[0].value) in _ALONE
+    found = _Division(type_of, _FUNCTIONS | _ALONE if is_alone else _FUNCTIONS).divide(body)
     if len(found) < 2:
         return []
     later: set[str] = set()
@@ -62,8 +65,9 @@ def parts(body: tree.Block, type_of: TypeOf) -> list[Part]:
 
 
 class _Division:
-    def __init__(self, type_of: TypeOf) -> None:
+    def __init__(self, type_of: TypeOf, functions: frozenset[str]) -> None:
         self._type_of = type_of
+        self._functions = functions
         self._own: dict[str, str] = {}
         self._parts: list[Part] = []
         self._open: list[tree.Stmt] = []
@@ -92,7 +96,7 @@ class _Division:
         }
         e = dataclasses.replace(e, **inner)
         function = _function(e)
-        if function not in _FUNCTIONS or self._kind(e.args[0]) not in ("f32", _WHOLE):
+        if function not in self._functions or self._kind(e.args[0]) not in ("f32", _WHOLE):
             return e
         call = OfBlock(function, f"{function} of block {len(self._parts)}", e.args[0])
         self._parts.append(Part(tuple(self._open), call))

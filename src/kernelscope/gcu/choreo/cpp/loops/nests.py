@@ -27,6 +27,7 @@ from kernelscope.gcu.choreo.syntax.walk import has_parallel, nodes, written
 from .binds import Binds
 from .blocks import parts
 from .simd import can_stop, reduction, vectorises
+from .stretches import in_stretches
 
 
 class Loops(Binds):
@@ -233,6 +234,7 @@ class Loops(Binds):
         """One loop; `finish` writes what follows its statements."""
         start = len(self.lines)
         after = self._reductions(body) if vectorised else []
+        head = len(self.lines)
         self.emit(f"{header} {{")
         self._depth += 1
         outer, self.expressions.scope = self.scope, self.scope.inner()
@@ -254,6 +256,8 @@ class Loops(Binds):
             self.emit(line)
         if vectorised and can_stop(self.lines[start:]):  # no exception may leave a vectorised loop
             self.lines[start:] = [each for each in self.lines[start:] if "#pragma omp simd" not in each]
+        elif after == [""]:
+            self.lines[head - 1 :] = in_stretches(self.lines[head - 1 :], header, self.fresh)
 
     def _wholes(self, s: tree.Foreach) -> set[str]:
         """Names that stand for all variables of the last bind."""
