@@ -1,7 +1,7 @@
 """Graphs that Dynamo can call without AOTAutograd's wrapper around them.
 
-The wrapper copies back what a graph changed, restores views, and turns off autograd and autocast around the graph.
-A graph of kernels alone, whose results are new tensors, needs none of that: kernels are called with
+The wrapper copies back what a graph changed, restores views, and turns off autograd and autocast around the
+graph. A graph of kernels alone, whose results are new tensors, needs none of that: kernels are called with
 pointers. The wrapper would take as long as a kernel on 100,000 numbers.
 """
 

@@ -14,7 +14,22 @@ import torch
 from kernelscope.gcu import toolchain, torch_mathematics
 from kernelscope.gcu.choreo.cpp.to_cpp import translate
 
-ANY = ("exp", "expm1", "sin", "cos", "tan", "atan", "sinh", "cosh", "tanh", "asinh", "erf", "erfc", "sigmoid")
+ANY = (
+    "exp",
+    "exp2",
+    "expm1",
+    "sin",
+    "cos",
+    "tan",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "erf",
+    "erfc",
+    "sigmoid",
+)
 POSITIVE = ("log", "log2", "log10", "log1p", "sqrt", "rsqrt")
 WITHIN_ONE = ("asin", "acos", "atanh")
 MOST = 2.0  # units in the last place
@@ -81,17 +96,73 @@ PROGRAM = """__co__ auto f({0} [4096] x) {{
     [
         ("f32", "out.at(i) = __sin(x.at(i))"),
         ("f64", "out.at(i) = __sin(x.at(i))"),
-        ("f32", "f32 y = __log1p(__exp(x.at(i))); out.at(i) = (x.at(i) > 20.0f ? x.at(i) : y)"),
+        ("f32", "f32 y = __lgamma(__exp(x.at(i))); out.at(i) = (x.at(i) > 20.0f ? x.at(i) : y)"),
         ("bf16", "out.at(i) = __cast_f32(__cast_bf16(__atan(__cast_f32(x.at(i)))))"),
-        ("f16", "out.at(i) = __cast_f32(__cast_f16(__cosh(__cast_f32(x.at(i)))))"),
+        ("f16", "out.at(i) = __cast_f32(__cast_f16(__lgamma(__cast_f32(x.at(i)))))"),
     ],
 )
-def test_loops_become_vector_code(element: str, body: str, tmp_path: Path) -> None:
+def test_loops_become_calls_with_vectors(element: str, body: str, tmp_path: Path) -> None:
+    code = code_of(element, body, tmp_path)
+    of_a_vector, of_a_block = r"_ZGV\wN\d+v_choreo_\w+", r"vms\w+@plt"
+    assert re.search(rf"\b(call|bl|jmp)\w*\s.*<({of_a_vector}|{of_a_block})>", code), code[:2000]
+
+
+POLYNOMIALS = ("exp2", "expm1", "log1p", "sinh", "cosh", "asinh", "acosh", "atanh")
+
+
+@pytest.mark.skipif(torch_mathematics.library() is None, reason="which vectors there are is not known")
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump")
+@pytest.mark.parametrize("element", ["f32", "f16"])
+def test_loops_over_polynomials_become_vector_code(element: str, tmp_path: Path) -> None:
+    sums = " + ".join(f"__{name}(__cast_f32(x.at(i)))" for name in POLYNOMIALS)
+    code = code_of(element, f"out.at(i) = __cast_f32(__cast_{element}({sums}))", tmp_path)
+    called = [f"{name}f" for name in POLYNOMIALS]
+    assert not re.search(rf"<({'|'.join(called)})@plt>", code)
+    assert re.search(r"\bvfn?m(add|sub)\d+ps\b|\bf(mla|mls|mad|msb)\s+[vz]\d", code)
+
+
+def test_limits_of_polynomials() -> None:
+    """Where results are infinite, subnormal, -0 or not a number."""
+    limits = [
+        0.0,
+        1.0,
+        5e-41,
+        1e-45,
+        3e-8,
+        0.99999994,
+        1.0000001,
+        17.0,
+        88.72283,
+        88.7229,
+        89.41598,
+        89.5,
+        103.9,
+    ]
+    limits += [126.0, 128.0, 149.5, 1e18, 1e19, 3.4e38, math.inf]
+    x = torch.tensor([*limits, *(-each for each in limits), math.nan])
+
+    def f(x: torch.Tensor) -> list[torch.Tensor]:
+        return [getattr(torch, name)(x) for name in POLYNOMIALS]
+
+    for name, got, exact in zip(POLYNOMIALS, torch.compile(f, backend="gcu")(x), f(x.double()), strict=True):
+        rounded = exact.float()
+        finite = rounded.isfinite()
+        assert float(units(got[finite], exact[finite]).max()) <= MOST, name
+        assert torch.equal(got[~finite].nan_to_num(9), rounded[~finite].nan_to_num(9)), name
+        assert torch.equal(got.signbit()[got == 0], rounded.signbit()[got == 0]), name
+
+
+def test_a_number_that_is_stored_is_rounded_once(tmp_path: Path) -> None:
+    text = PROGRAM.format("bf16", "out.at(i) = __cast_f32(__cast_bf16(__cast_f32(x.at(i)) * 3.0f))")
+    cpp = translate(text, "f.co").cpp
+    assert "rounded_bf16" not in cpp[cpp.index("f_run") :]
+
+
+def code_of(element: str, body: str, tmp_path: Path) -> str:
+    """What the processor runs."""
     source = tmp_path / "f.cpp"
     in_blocks = torch_mathematics.has_blocks()
     source.write_text(translate(PROGRAM.format(element, body), "f.co", in_blocks=in_blocks).cpp)
     built = toolchain.build(source, tmp_path / "f", beside_torch=True)
     words = ["objdump", "-d", "--no-show-raw-insn", str(built.library)]
-    code = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    of_a_vector, of_a_block = r"_ZGV\wN\d+v_choreo_\w+", r"vms\w+@plt"
-    assert re.search(rf"\b(call|bl|jmp)\w*\s.*<({of_a_vector}|{of_a_block})>", code), code[:2000]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,39 @@ def test_functions_that_eager_has_from_mkl_are_eagers_bit_by_bit() -> None:
         same = (got.view(torch.int32) == expected.view(torch.int32)) | (got.isnan() & expected.isnan())
         assert same.all(), (name, x[~same][:5])
     assert not look.fallbacks
+
+
+@pytest.mark.skipif(not torch_mathematics.has_blocks(), reason="this torch has no MKL")
+@pytest.mark.parametrize("function", [torch.exp, torch.log])
+def test_exp_and_log_are_eagers_where_a_kernel_does_nothing_else(
+    function: Callable[..., torch.Tensor],
+) -> None:
+    torch.manual_seed(0)
+    x = torch.cat([torch.randn(5003) * 40, torch.tensor([0.0, -0.0, 1e-40, float("inf"), -float("inf")])])
+    got, expected = torch.compile(function, backend="gcu")(x), function(x)
+    assert torch.equal(got.nan_to_num(9), expected.nan_to_num(9))
+
+
+LONG = """__co__ auto f(f32 [{0}] x, bf16 [{0}] y) {{
+  f32 [{0}] out;
+  foreach i in out.span {{
+    out.at(i) = x.at(i) * 2.0f + __cast_f32(y.at(i));
+  }}
+  return out;
+}}
+"""
+
+
+@pytest.mark.parametrize(("count", "asks"), [(4096, True), (4097, False), (512, False)])
+def test_a_long_loop_asks_for_memory_ahead(count: int, asks: bool, tmp_path: Path) -> None:
+    source = tmp_path / "f.cpp"
+    translation = translate(LONG.format(count), "f.co")
+    assert ("choreo::will_write(out" in translation.cpp) == asks
+    assert translation.cpp.count("choreo::will_read(") == 2 * asks
+    source.write_text(translation.cpp)
+    program = Program(translation, toolchain.build(source, tmp_path / "f").library)
+    x, y = torch.randn(count), torch.randn(count).bfloat16()
+    torch.testing.assert_close(program.call("f", x, y), x * 2 + y)
 
 
 TRANSPOSED = {

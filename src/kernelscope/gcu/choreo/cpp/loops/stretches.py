@@ -1,7 +1,7 @@
 """Long loops that ask for the memory of what they read and write before they come to it.
 
-What a processor foresees by itself ends at the next page, and it reads a line of memory before it writes it. So a
-long loop runs over stretches, and asks at the start of each for the lines of the one after the next.
+What a processor foresees by itself ends at the next page, and it reads a line of memory before it writes it.
+So a long loop runs over stretches, and asks at the start of each for the lines of the one after the next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LEAST = 4 * STRETCH  # in a shorter loop there is little to foresee
 
 
 def in_stretches(lines: list[str], header: LoopHead, fresh: Callable[[str], str]) -> list[str]:
-    """The lines of a vectorised loop, from its pragma to its brace, as a loop over stretches if it is long."""
+    """The lines of a vectorised loop, from its pragma to its brace; over stretches if it is long."""
     count = int(header.high) if header.high.isdigit() else 0
     if (header.low, header.step) != ("0", "1") or count < _LEAST or count % STRETCH:
         return lines
@@ -29,8 +29,9 @@ def in_stretches(lines: list[str], header: LoopHead, fresh: Callable[[str], str]
     arrays = dict.fromkeys([*written, *re.findall(rf"\b{at}", " ".join(lines))])
     first = fresh("choreo_first")
     indent = lines[0][: -len(lines[0].lstrip())]
+    later = f"{first} + 2 * choreo::STRETCH"
     asked = [
-        f"{indent}  choreo::will_{'write' if each in written else 'read'}({each} + {first} + 2 * choreo::STRETCH);"
+        f"{indent}  choreo::will_{'write' if each in written else 'read'}({each} + {later});"
         for each in arrays
     ]
     within = LoopHead(header.variable, first, f"{first} + choreo::STRETCH", "1")
