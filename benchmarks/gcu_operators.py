@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import platform
 import statistics
 import sys
 import time
@@ -16,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+from _measure import machine, versions  # noqa: E402
 from _report import aligned, write_table  # noqa: E402
 
 DOCS = Path(__file__).parents[1] / "docs" / "gcu.md"
@@ -135,11 +135,12 @@ def table(rows: dict[torch.dtype, list[Row]]) -> str:
         [
             *aligned(lines),
             "",
-            "Time of gcu by that of eager, one thread, 1,048,576 elements (lower is faster); the floor, "
+            "CPU time of the one thread that runs (`time.thread_time`), of gcu by that of eager, 1,048,576 "
+            "elements (lower is faster), lower quartiles of rounds in which all take turns; the floor, "
             'which is eager\'s own operator as torch.compile calls it (`backend="aot_eager"`); and the '
             "largest error in float32, in units in the last place.",
             f"Operators above 1.2 times eager's time: {'; '.join(counts)}.",
-            f"Machine: {platform.machine()}, {capability}; torch {torch.__version__}.",
+            f"Machine: {machine('cpu')}, {capability}; {versions()}.",
         ]
     )
 
