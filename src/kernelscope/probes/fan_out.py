@@ -84,21 +84,20 @@ class FanOut:
         self.executing = 0  # graphs that run now; one may outlast the recording that it began under
         self.before_capture: Callable[[], None] | None = None
         self.after_detach: Callable[[Listener], None] | None = None
-        self._graph_calls = itertools.count()
-        self._graph_calls_begun = 0
+        self._graph_calls = itertools.count()  # their numbers in the order of beginning, with gaps
         self.site_ids = itertools.count()
         self._kernels: dict[tuple[str, str, str], Kernel] = {}
         self._kernel_ids = itertools.count()
         self._lock = threading.Lock()
 
     def attach(self, listener: Listener) -> int:
-        """Returns the first graph call that it observes as a whole."""
+        """Returns a number that is lower than those of the graph calls that it observes as a whole."""
         with self._lock:
             # Before it is added: a launch that finds it among the listeners must not make a compact note.
             self.accepts_compact, self.wanted = False, object()
             self.listeners = (*self.listeners, listener)
             self.refresh()
-            return self._graph_calls_begun
+            return next(self._graph_calls)  # no graph call has this number: those that began have lower ones
 
     def detach(self, listener: Listener) -> None:
         with self._lock:
@@ -175,7 +174,7 @@ class FanOut:
     def profiled(self, is_on: bool) -> None:
         """One of torch's profilers starts or has stopped; it counts from each graph's next call on."""
         self.profiler = next(self._profilers) if is_on else 0
-        self.profiled_from = self._graph_calls_begun
+        self.profiled_from = next(self._graph_calls)
         self.refresh()
 
     def capturing(self, capture: Capture | None) -> None:
@@ -202,7 +201,6 @@ class FanOut:
     def graph_call(self, graph: Graph, phase: Phase, stream: int, inputs: Sequence[Any] = ()) -> int:
         """A compiled graph starts to execute, with these inputs."""
         call = GraphCall(next(self._graph_calls), graph, threading.get_ident(), stream, phase)
-        self._graph_calls_begun = call.index + 1
         for listener in self.listeners:
             try:
                 listener.graph_call(call, inputs)
