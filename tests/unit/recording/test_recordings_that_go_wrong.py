@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,13 @@ from tests.support.sample_runs import (
 )
 
 import kernelscope
+from kernelscope.config import Config
 from kernelscope.events import Arg, Finding, GraphCall, Site
+from kernelscope.probes.bus import BUS
+from kernelscope.recording import Recording
+from kernelscope.recording.sinks import DiskSink
+from kernelscope.store.flight.native_noter import native_numbers
+from kernelscope.store.flight.numbers import Numbers
 from kernelscope.store.flight.recorder import Flight
 from kernelscope.store.writer_thread import Writer
 
@@ -170,9 +177,10 @@ def test_a_late_launch_does_not_write_into_the_programs_files(tmp_path: Path) ->
     assert (tmp_path / "own").read_bytes() == b""
 
 
-def test_the_next_calls_number(tmp_path: Path) -> None:
-    """It can be read without taking it, whoever takes numbers meanwhile."""
-    flight = Flight(tmp_path / "flight", 1, cells=16)
+@pytest.mark.parametrize("numbers", [native_numbers, lambda cells: None], ids=["native", "python"])
+def test_the_next_calls_number(tmp_path: Path, numbers: Callable[[int], Numbers | None]) -> None:
+    """It can be read without taking it, whoever takes numbers meanwhile, one or many."""
+    flight = Flight(tmp_path / "flight", 1, cells=16, numbers=numbers(16))
     assert [(flight.next_call, flight.next_call, next(flight)) for _ in range(40)] == [
         (index, index, index) for index in range(40)
     ]
@@ -182,4 +190,34 @@ def test_the_next_calls_number(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert flight.next_call == 2040
+    flight.next_cell.take(1 << 40)
+    assert flight.next_call == next(flight) == 2040 + (1 << 40)
     flight.close()
+
+
+@pytest.fixture
+def failed(tmp_path: Path) -> Iterator[Recording]:
+    """A recording of all steps whose disk has failed in the first one."""
+    recording = Recording(Config(steps=(0, 1000)), tmp_path)
+    recording.open()
+    assert not recording.is_paused
+    assert isinstance(recording.sink, DiskSink)
+    ends(recording.sink.writer, "failed")
+    assert recording.is_paused
+    yield recording
+    recording.close()
+
+
+def test_a_failed_recording_keeps_no_findings(failed: Recording) -> None:
+    before = list(failed.noted)
+    for number in range(100):
+        BUS.finding(Finding("late", f"number {number}"))
+    assert failed.noted == before
+
+
+def test_a_failed_recording_does_not_go_on_at_the_next_step(failed: Recording) -> None:
+    """The program would go on at the pace of a recorded one, and nothing would be written."""
+    BUS.step()
+    assert failed.is_paused, "--steps"
+    failed.begin_step(7)
+    assert failed.is_paused, "a trainer's steps"
