@@ -12,11 +12,14 @@ import signal
 import struct
 import sys
 import time
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 import kernelscope
+from kernelscope.config import Config
+from kernelscope.recording import Recording
 
 shared = mmap.mmap(-1, 4096)  # begun, ended
 how, die_at = "", 0
@@ -37,6 +40,8 @@ def steady(x: Tensor) -> Tensor:
             os.kill(os.getpid(), signal.SIGSEGV)
         elif how == "exit":
             os._exit(7)
+        elif how.startswith("saved"):
+            os.kill(os.getpid(), signal.SIGKILL)
     deadline = time.monotonic() + 0.001
     while how and time.monotonic() < deadline:
         pass
@@ -75,12 +80,34 @@ def full_speed(folder: str) -> None:
             struct.pack_into("<QQ", shared, 0, count, count)
 
 
+def saves(folder: str, x: Tensor) -> None:
+    """Saves tensors, and dies in an operator: once the writer has written the step before, or in the first step."""
+    global die_at
+    die_at = 1 << 40
+    with kernelscope.record() as known:
+        step(x)
+    fatal = [call.kernel_name for call in known.calls].index("crashing.steady.default")
+    only = fatal if how == "saved-one" else None
+    path = Path(folder + ".kscope")
+    path.mkdir()
+    recording = Recording(Config(values="save", save_call=only), path)
+    recording.open()
+    if only is None:
+        step(x)
+        while recording.sink.writer.calls < len(known):  # without being asked
+            time.sleep(0.001)
+    die_at = begun + 1
+    step(x)
+
+
 def child(folder: str) -> None:
     global begun
     begun = 0
     x = torch.ones(16, 16)
     if how == "hashes":
         full_speed(folder)
+    if how.startswith("saved"):
+        saves(folder, x)
     with kernelscope.record(path=folder):
         for _ in range(3):
             gather(x, torch.tensor([1, 2]))

@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import kernelscope
 from kernelscope.store.flight.crash import crash_of
+from kernelscope.store.tensors import read_tensor
 
 PROGRAM = Path(__file__).parents[2] / "programs" / "crashing.py"
 SRC = Path(__file__).parents[3] / "src"
@@ -135,3 +137,30 @@ def test_what_was_flushed_is_there(server: Server, tmp_path: Path) -> None:
     assert behind < 1.0, "half a second, twice that on a machine with other things to do"
     in_ring = {cell.index for cell in run.flight.cells}
     assert in_ring | {c.index for c in run.calls} == set(range(max(in_ring) + 1))
+
+
+def test_values_are_on_disk_with_the_transaction_after_their_call(server: Server, tmp_path: Path) -> None:
+    """All calls of a step that the writer has written have them; the call that was fatal has no hash."""
+    assert server.trial("saved", tmp_path / "saved")["status"] == -9
+    run = kernelscope.load(tmp_path / "saved.kscope")
+    calls, names = run.calls, [call.kernel_name for call in run.calls]
+    in_step = len(names) - names.index(STEADY) - 1  # the calls of a step, of which the second was broken off
+    assert [at for at, name in enumerate(names) if name == STEADY] == [names.index(STEADY), len(names) - 1]
+    assert not any(call.is_unwritten for call in calls[:in_step])
+    assert calls[-1].is_unwritten
+    for call in calls:
+        values = [read_tensor(run.path / "tensors" / file) for file in run.saved_tensors(call.index).values()]
+        assert (bool(call.post_hashes) and None not in call.post_hashes.values()) != call.is_unwritten
+        assert call.is_unwritten or all(value.numpy().size for value in values)
+        assert call.is_unwritten or len(values) >= len(call.post_hashes) > 0
+
+
+def test_the_tensors_of_the_call_to_save_are_on_disk_before_its_launch(server: Server, tmp_path: Path) -> None:
+    """In the first step, so that no transaction was due."""
+    assert server.trial("saved-one", tmp_path / "one")["status"] == -9
+    run = kernelscope.load(tmp_path / "one.kscope")
+    fatal = run.calls[-1]
+    assert fatal.kernel_name == STEADY
+    [(key, file)] = run.saved_tensors(fatal.index).items()
+    assert key == (0, "before")
+    assert read_tensor(run.path / "tensors" / file).numpy() == pytest.approx(np.sin(np.ones((16, 16))))
