@@ -33,6 +33,7 @@ FLOORS = [
     "private_files",
     "after_import",
     "late_modules",
+    "own_warnings",
     "text",
     "processes",
     "native",

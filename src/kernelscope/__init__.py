@@ -117,6 +117,13 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Public names load on first use: `import kernelscope` does not import torch."""
+    from .own_warnings import printed_at_most
+
+    with printed_at_most():
+        return _load(name)
+
+
+def _load(name: str) -> Any:
     if name in ("fingerprint", "repro", "values"):
         return import_module(f".{name}", __name__)
     if name not in _HOMES:

@@ -81,7 +81,7 @@ def full_speed(folder: str) -> None:
 
 
 def saves(folder: str, x: Tensor) -> None:
-    """Saves tensors, and dies in an operator: once the writer has written the step before, or in the first step."""
+    """Saves tensors, and dies in an operator: once the step before is written, or in the first step."""
     global die_at
     die_at = 1 << 40
     with kernelscope.record() as known:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from kernelscope.late_modules import cancel, when_loaded
+from kernelscope.own_warnings import printed_at_most
 from kernelscope.supported import in_words, too_new, too_old
 
 _ABSENT = object()
@@ -22,6 +23,7 @@ class MovedTarget(RuntimeError):
         self.what = what
 
 
+@printed_at_most()  # torch warns about modules of its own when they are imported
 def resolve(path: str) -> tuple[Any, str]:
     """The object that holds a dotted attribute ("torch.cuda:CUDAGraph.replay"), and the attribute's name."""
     module_name, _, attribute = path.partition(":")
@@ -97,6 +99,7 @@ class Patch:
         """While installed, the owner and name of what it replaced: "CUDAGraph.replay"."""
         return f"{self._holder.__name__}.{self._name}"
 
+    @printed_at_most()
     def _replace(self) -> None:
         holder, self._name = resolve(self._path)
         # An inherited attribute is not in the holder's own dict: removing ours uncovers it again.

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from kernelscope.config import has_gil
 from kernelscope.errors import NoGil
+from kernelscope.own_warnings import printed_at_most
 from kernelscope.probes.compilation.benchmarking import Autotuning
 from kernelscope.probes.compilation.compile_stages import CompileStages
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrappers
@@ -113,7 +114,8 @@ class Probes:
         """For a recording that has the other probes already; returns which stages cannot be observed."""
         with self._lock:
             if self._stages_users == 0:
-                self._stages.install()
+                with printed_at_most():
+                    self._stages.install()
             self._stages_users += 1
             return self._stages.misfits
 
@@ -125,7 +127,8 @@ class Probes:
 
     def _install(self, probe: Probe, strict: bool) -> None:
         try:
-            probe.install()
+            with printed_at_most():
+                probe.install()
         except BaseException as error:
             probe.remove()  # what it had replaced before it failed
             if strict or not isinstance(error, MovedTarget):
@@ -137,7 +140,8 @@ class Probes:
 
     def _install_operators(self, strict: bool) -> list[str]:
         try:
-            self._operators.install()
+            with printed_at_most():
+                self._operators.install()
         except MovedTarget as moved:
             if strict:
                 self._operators.remove()

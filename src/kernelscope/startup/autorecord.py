@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kernelscope.after_import import after_import
 from kernelscope.config import AutoRecord, autorecord_from_environment, settle_run
 from kernelscope.options import config_of, parse_options, take_over_printer, value_settings_of
+from kernelscope.own_warnings import printed_at_most
 from kernelscope.text.exceptions import noted
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def _is_helper(argv: list[str]) -> bool:
     return False
 
 
+@printed_at_most()
 def _open(wanted: AutoRecord) -> None:
     from kernelscope.errors import NoGil, RunError
     from kernelscope.probes.eager.loader_workers import LoaderWorkers

@@ -335,3 +335,22 @@ def test_the_ring_where_a_disk_cannot_allocate(tmp_path: Path, monkeypatch: pyte
     made.close()
     assert found.st_size == flight.HEADER_BYTES + (1 << 10) * flight.CELL.size
     assert found.st_blocks * 512 >= found.st_size
+
+
+def test_warnings_are_errors(tmp_path: Path) -> None:
+    """Those of torch's compiler, which is loaded for the recording alone, do not end an eager program."""
+    (tmp_path / "eager.py").write_text(
+        "import torch, warnings\n"
+        "print(torch.ones(2).sin().shape)\n"
+        "try:\n"
+        "    warnings.warn('own')\n"
+        "except UserWarning:\n"
+        "    print('raised')\n",
+        encoding="utf-8",
+    )
+    words = ("-m", "kernelscope", "run", "--ops", "all", "eager.py")
+    done = python(*words, cwd=tmp_path, environ={"PYTHONWARNINGS": "error"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "torch.Size([2])\nraised\n"
+    [run] = (tmp_path / "kscope-runs").iterdir()
+    assert "aten.sin.default" in [call.kernel_name for call in kernelscope.load(run).calls]

@@ -155,7 +155,9 @@ def test_values_are_on_disk_with_the_transaction_after_their_call(server: Server
         assert call.is_unwritten or len(values) >= len(call.post_hashes) > 0
 
 
-def test_the_tensors_of_the_call_to_save_are_on_disk_before_its_launch(server: Server, tmp_path: Path) -> None:
+def test_the_tensors_of_the_call_to_save_are_on_disk_before_its_launch(
+    server: Server, tmp_path: Path
+) -> None:
     """In the first step, so that no transaction was due."""
     assert server.trial("saved-one", tmp_path / "one")["status"] == -9
     run = kernelscope.load(tmp_path / "one.kscope")
