@@ -9,14 +9,13 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from tests.support.other_environments import SOURCE, namespace, python
 from tests.support.sample_runs import write_sample
 
 import kernelscope
@@ -26,7 +25,6 @@ from kernelscope.trials.outcome import PASSED
 from kernelscope.trials.settings import Settings
 from kernelscope.trials.trial_processes import Workers, folder_to_compile_in
 
-SOURCE = Path(kernelscope.__file__).parent.parent
 CHOREO = Path(__file__).parents[2] / "gcu" / "choreo" / "co" / "scalars_and_spans.co"
 NO_HOME = {"HOME": "/dev/null/home", "XDG_CACHE_HOME": ""}
 FOUR_GB = 4 << 30
@@ -46,36 +44,6 @@ for backend in ("inductor", "gcu"):
     torch.compiler.reset()
 print(len(os.sched_getaffinity(0)), "core")
 """
-
-
-def python(
-    *words: str | Path,
-    cwd: Path,
-    environ: dict[str, str],
-    before: Callable[[], None] | None = None,
-    under: Sequence[str] = (),
-) -> subprocess.CompletedProcess[str]:
-    """What Python says in an environment like ours, but for these variables."""
-    wanted = {**os.environ, "PYTHONPATH": str(SOURCE), **environ}
-    return subprocess.run(
-        [*under, sys.executable, *map(str, words)],
-        cwd=cwd,
-        env=wanted,
-        preexec_fn=before,
-        capture_output=True,
-        encoding="utf-8",
-        errors="surrogateescape",
-        timeout=600,
-        check=False,
-    )
-
-
-def namespace(mounts: str) -> list[str]:
-    """Words that start a program where these mounts are made; skips where that is not allowed."""
-    words = ["unshare", "-m" if os.geteuid() == 0 else "-rm", "sh", "-c", f'{mounts} && exec "$@"', "sh"]
-    if not shutil.which("unshare") or subprocess.run([*words, "true"], check=False).returncode:
-        pytest.skip("this user may not mount anything (unshare was refused)")
-    return words
 
 
 def restrict() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import platform
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.other_environments import namespace, python
 
 from kernelscope.fingerprint.cpu.bits import BitsLibrary
 from kernelscope.fingerprint.cpu.stats import StatsLibrary
@@ -54,3 +57,45 @@ def test_a_library_is_not_shared_by_unlike_processors(
         native_load.load(MeasureLibrary, tmp_path)
         names |= {path.name for path in tmp_path.glob("measure-*.so")}
     assert len(names) == 2
+
+
+IDENTITY = """
+import hashlib
+from kernelscope.native.compiler import identity
+print(hashlib.sha256(identity(["c++"], []).encode()).hexdigest())
+"""
+
+
+def test_what_a_processor_lacks_is_in_the_names_of_libraries(tmp_path: Path) -> None:
+    """As the kernel lists what it can do; clocks do not matter."""
+    real = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    changed = {
+        "none": real,
+        "clock": re.sub(r"(?im)^(cpu mhz|bogomips)(\s*:).*", r"\1\2 1.0", real),
+        "fewer": re.sub(r"(?m)^(flags|Features)(\s*:\s*\S+).*", r"\1\2", real),  # the first one alone
+    }
+    names = {}
+    for how, text in changed.items():
+        (tmp_path / how).write_text(text, encoding="utf-8")
+        under = namespace(f"mount --bind '{tmp_path / how}' /proc/cpuinfo")
+        done = python("-c", IDENTITY, cwd=tmp_path, environ={}, under=under)
+        assert done.returncode == 0, done.stderr
+        names[how] = done.stdout
+    assert names["none"] == names["clock"] != names["fewer"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="every aarch64 processor has NEON")
+def test_values_without_avx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Built for any x86-64 processor: each library checks itself when it is loaded; bits are the same."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(native_load, "FLAGS", (("-march=x86-64",),))
+    for library in (BitsLibrary, StatsLibrary, MeasureLibrary):
+        native_load.load(library, tmp_path)
+    built = sorted(tmp_path.glob("*.so"))
+    assert len(built) == 3
+    if shutil.which("objdump"):
+        for each in built:
+            words = ["objdump", "-d", "--no-show-raw-insn", str(each)]
+            code = subprocess.run(words, capture_output=True, encoding="utf-8", check=True).stdout
+            assert "%xmm" in code
+            assert not re.search(r"%[yz]mm", code), each.name
