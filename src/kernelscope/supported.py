@@ -1,35 +1,43 @@
-"""The versions of torch and Python that are tested. The only place in the code that knows them."""
+"""The versions of torch and Python that are supported, and tested. Nothing else in the code knows them."""
 
 from __future__ import annotations
 
 import re
 from importlib.metadata import PackageNotFoundError, version
 
-TESTED = {"torch": ((2, 11), (2, 15)), "Python": ((3, 11), (3, 14))}  # from, up to and with
+SUPPORTED = {"torch": ((2, 11), (2, 15)), "Python": ((3, 11), (3, 14))}  # from, up to and with
+TESTED = {"torch": (2, 15), "Python": (3, 13)}  # the newest with a row in docs/versions.md
 
 
 def in_words(name: str) -> str:
-    """In words: "torch 2.11 to 2.15"."""
-    return f"{name} {_span(name)}"
+    """What is supported, in words: "torch 2.11 to 2.15"."""
+    return f"{name} {_span(*SUPPORTED[name])}"
 
 
 def too_old(name: str, found: str) -> str:
     """A sentence if this version is older than any that works, else nothing."""
-    first, _ = TESTED[name]
+    first, last = SUPPORTED[name]
     if (_release(found) or first) >= first:
         return ""
-    return (
-        f"kernelscope needs {name} {_dotted(first)} or newer (tested: {_span(name)}); this is {name} {found}"
-    )
+    needed = f"kernelscope needs {name} {_dotted(first)} or newer (supported: {_span(first, last)})"
+    return f"{needed}; this is {name} {found}"
 
 
 def too_new(name: str, found: str) -> str:
-    """A note if this version is newer than any that was tested, else nothing."""
-    _, last = TESTED[name]
+    """A note if this version is newer than any that is supported, else nothing."""
+    first, last = SUPPORTED[name]
     release = _release(found)
     if release is None or release <= last:
         return ""
-    return f"{name} {_dotted(release)} is newer than any that was tested ({_span(name)})"
+    return f"{name} {_dotted(release)} is newer than any that is supported ({_span(first, last)})"
+
+
+def untested(name: str, found: str) -> str:
+    """A note if this version is supported, and newer than any that tests have run on, else nothing."""
+    release, last = _release(found), TESTED[name]
+    if release is None or release <= last or too_new(name, found):
+        return ""
+    return f"supported, but not tested; {_span(SUPPORTED[name][0], last)} are"
 
 
 def installed_torch_is_too_old() -> str:
@@ -46,8 +54,7 @@ def _release(found: str) -> tuple[int, int] | None:
     return (int(numbers[1]), int(numbers[2])) if numbers else None
 
 
-def _span(name: str) -> str:
-    first, last = TESTED[name]
+def _span(first: tuple[int, int], last: tuple[int, int]) -> str:
     return f"{_dotted(first)} to {_dotted(last)}"
 
 

@@ -24,7 +24,7 @@ from kernelscope import __version__
 from kernelscope.config import cache_folder, compilers, has_gil, torch_variables
 from kernelscope.processes.resources import usable_cores, usable_memory
 from kernelscope.store import folder
-from kernelscope.supported import TESTED, in_words, too_new, too_old
+from kernelscope.supported import SUPPORTED, in_words, too_new, too_old, untested
 from kernelscope.text.process_ends import how_it_ended
 
 from .torch_variables import unread_variables
@@ -127,14 +127,15 @@ def machine() -> Iterator[Result]:
 
 
 def _of_version(name: str, found: str, where: str = "") -> Result:
-    if name not in TESTED:
+    if name not in SUPPORTED:
         return Result("ok", name, found + where)
     if why := too_old(name, found):
         return Result("bad", name.lower(), found + where, why)
     if why := too_new(name, found):
-        return Result(
-            "warn", name.lower(), found + where, f"{why}; if a probe does not fit, use {in_words(name)}"
-        )
+        advice = f"{why}; if a probe does not fit, use {in_words(name)}"
+        return Result("warn", name.lower(), found + where, advice)
+    if note := untested(name, found):
+        where = f"{where} ({note})"
     return Result("ok", name.lower(), found + where)
 
 

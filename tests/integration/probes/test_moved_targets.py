@@ -288,5 +288,5 @@ def test_a_newer_torch_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     with kernelscope.record() as run:
         pass
     assert [f.message for f in run.findings if f.kind == "untested-version"] == [
-        f"torch 2.99 is newer than any that was tested ({in_words('torch').removeprefix('torch ')})"
+        f"torch 2.99 is newer than any that is supported ({in_words('torch').removeprefix('torch ')})"
     ]

@@ -14,13 +14,13 @@ from xml.etree import ElementTree
 import pytest
 from tests import matrix
 
-from kernelscope.supported import TESTED
+from kernelscope.supported import SUPPORTED
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_it_covers_every_supported_version() -> None:
-    (first, last), (python_first, python_last) = TESTED["torch"], TESTED["Python"]
+    (first, last), (python_first, python_last) = SUPPORTED["torch"], SUPPORTED["Python"]
     minors = [tuple(map(int, version.split(".")[:2])) for version in matrix.TORCHES]
     assert minors == [(2, minor) for minor in range(first[1], last[1] + 1)]
     assert list(matrix.PYTHONS) == [f"3.{minor}" for minor in range(python_first[1], python_last[1] + 1)]

@@ -15,7 +15,7 @@ import torch
 import kernelscope
 from kernelscope.doctor import checks
 from kernelscope.probes.patching import MovedTarget, moved
-from kernelscope.supported import TESTED, in_words, too_new, too_old
+from kernelscope.supported import SUPPORTED, TESTED, in_words, too_new, too_old, untested
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -27,7 +27,7 @@ def dotted(release: tuple[int, int]) -> str:
 
 
 def test_the_package_says_the_same() -> None:
-    (first, last), (torch_first, _) = TESTED["Python"], TESTED["torch"]
+    (first, last), (torch_first, _) = SUPPORTED["Python"], SUPPORTED["torch"]
     assert PROJECT["requires-python"] == f">={dotted(first)}"
     assert f"torch>={dotted(torch_first)}" in PROJECT["dependencies"]
     minors = re.findall(r"Python :: 3\.(\d+)", " ".join(PROJECT["classifiers"]))
@@ -38,13 +38,22 @@ def test_the_package_says_the_same() -> None:
 def test_the_page_says_the_same(page: str) -> None:
     said = SPAN.findall((ROOT / page).read_text())
     assert {name for name, _, _ in said} == {"torch", "Python"}
-    assert all((name, *map(dotted, TESTED[name])) == (name, first, last) for name, first, last in said)
+    assert all((name, *map(dotted, SUPPORTED[name])) == (name, first, last) for name, first, last in said)
+
+
+def test_what_counts_as_tested_was_tested() -> None:
+    """The tables of the matrix have a row for each, in which tests have passed."""
+    row = r"(?m)^\| (3\.\d+) \| (2\.\d+)\S* \| \S+ \| [1-9]\d* \|"
+    rows = re.findall(row, (ROOT / "docs/versions.md").read_text())
+    for name, found in zip(("Python", "torch"), map(set, zip(*rows, strict=True)), strict=True):
+        (major, first), (_, last) = SUPPORTED[name][0], TESTED[name]
+        assert found == {f"{major}.{minor}" for minor in range(first, last + 1)}, name
 
 
 def test_no_other_file_has_a_span_of_its_own() -> None:
     files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "Makefile"]
     spans = {span for path in files for span in SPAN.findall(path.read_text())}
-    assert spans == {(name, dotted(first), dotted(last)) for name, (first, last) in TESTED.items()}
+    assert spans == {(name, dotted(first), dotted(last)) for name, (first, last) in SUPPORTED.items()}
 
 
 @pytest.mark.parametrize(
@@ -58,12 +67,25 @@ def test_older_is_refused_and_newer_is_noted(found: str, old: bool, new: bool) -
 
 def test_sentences() -> None:
     assert too_old("torch", "2.9.1") == (
-        f"kernelscope needs torch 2.11 or newer (tested: {in_words('torch')[6:]}); this is torch 2.9.1"
+        f"kernelscope needs torch 2.11 or newer (supported: {in_words('torch')[6:]}); this is torch 2.9.1"
     )
     assert too_new("torch", "2.99.0+cpu") == (
-        f"torch 2.99 is newer than any that was tested ({in_words('torch')[6:]})"
+        f"torch 2.99 is newer than any that is supported ({in_words('torch')[6:]})"
     )
     assert too_new("Python", "3.99.1").startswith("Python 3.99 is newer than any")
+
+
+def test_what_is_supported_and_was_not_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (untested("Python", "3.12.1"), untested("Python", "3.99"), untested("torch", "2.15.1")) == (
+        "",
+        "",
+        "",
+    )
+    monkeypatch.setitem(TESTED, "Python", (3, 13))
+    monkeypatch.setattr(platform, "python_version", lambda: "3.14.2")
+    [python] = (result for result in checks.versions() if result.what == "python")
+    assert python.health == "ok"
+    assert "(supported, but not tested; 3.11 to 3.13 are)" in python.found
 
 
 def test_a_recording_refuses_an_old_torch(monkeypatch: pytest.MonkeyPatch) -> None:
