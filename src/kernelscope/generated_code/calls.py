@@ -38,6 +38,7 @@ class Callsite:
     args: tuple[ArgText, ...]  # of a method of a local: the local first
     kwargs: dict[str, ArgText]
     target: str  # what its result is assigned to
+    elsewhere: bool = False  # in a block that may have chosen another stream
 
     @property
     def steady(self) -> str:
@@ -62,22 +63,27 @@ class CallReader:
         self._kernels = kernels
         # Of the function that is being read:
         self._statements: list[ast.stmt] = []
-        self._found: list[tuple[ast.Call, str]] = []  # inner ones first; what gets the result
+        self._found: list[
+            tuple[ast.Call, str, bool]
+        ] = []  # inner ones first; what gets the result; elsewhere
         self._around: list[tuple[ast.Assign | ast.Expr, int, int]] = []  # and the calls in it
         self._locals: set[str] = set()
         self._target = ""
+        self._own_streams: set[str] = set()  # variables that hold the stream that the function was called on
+        self._switched = 0  # blocks around it that may have chosen another stream
 
     def read(self, function: ast.FunctionDef) -> list[ast.stmt]:
         """Gives the statements of the function, those inside of others too."""
         self._statements, self._found, self._around = [], [], []
+        self._own_streams, self._switched = set(), 0
         self._locals = {a.arg for a in function.args.args}
         for node in children(function):
             self._visit(node)
         if any(_SYMBOL.fullmatch(name) for name in self._locals):
             self.is_static = False
         chosen = [len(self.calls)]  # so many, up to each call
-        for call, target in self._found:
-            self._read_call(call, target)
+        for call, target, elsewhere in self._found:
+            self._read_call(call, target, elsewhere)
             chosen.append(len(self.calls))
         for statement, first, end in self._around:
             place = chosen[first]
@@ -98,7 +104,7 @@ class CallReader:
             target, self._target = self._target, ""  # it belongs to the outermost call only
             for child in children(node):
                 self._visit(child)
-            self._found.append((node, target))
+            self._found.append((node, target, self._switched > 0))
         else:
             for child in children(node):
                 self._visit(child)
@@ -109,15 +115,27 @@ class CallReader:
         if isinstance(node, ast.Assign):
             target = node.targets[0]
             self._target = target.id if isinstance(target, ast.Name) else ast.unparse(target)
+            if not self._switched and _called(node.value) == "current_stream":
+                self._own_streams.add(self._target)
         else:
             self._target = ""
+        switches = isinstance(node, ast.With) and not all(map(self._keeps_stream, node.items))
+        self._switched += switches
         for child in children(node):
             self._visit(child)
+        self._switched -= switches
         self._target = ""
         if isinstance(node, ast.Assign | ast.Expr):
             self._around.append((node, first, len(self._found)))
 
-    def _read_call(self, node: ast.Call, target: str) -> None:
+    def _keeps_stream(self, item: ast.withitem) -> bool:
+        """Whether entering a block leaves the stream of the graph the current one."""
+        entered = item.context_expr
+        if isinstance(entered, ast.Name):
+            return entered.id in self._own_streams
+        return chooses_a_device(entered) or _called(entered) == "use_mem_pool"
+
+    def _read_call(self, node: ast.Call, target: str, elsewhere: bool) -> None:
         path = self._path(node.func)
         if path is None:
             return
@@ -126,7 +144,9 @@ class CallReader:
             receiver = [node.func.value] if path[0] == "." and isinstance(node.func, ast.Attribute) else []
             args = tuple(map(_arg_text, [*receiver, *node.args]))
             kwargs = {k.arg: _arg_text(k.value) for k in node.keywords if k.arg}
-            self.callsites.append(Callsite(hook_name(node), node.lineno, path, args, kwargs, target))
+            self.callsites.append(
+                Callsite(hook_name(node), node.lineno, path, args, kwargs, target, elsewhere)
+            )
             self.calls.append(node)
 
     def _path(self, func: ast.expr) -> str | None:
@@ -145,6 +165,16 @@ class CallReader:
         sizes = node.args[first : first + 2] if first is not None else []
         if any(isinstance(part, ast.Name) for size in sizes for part in walk(size)):
             self.is_static = False
+
+
+def chooses_a_device(context: ast.expr) -> bool:
+    """Whether a `with` does no more than that."""
+    return _called(context) in ("_DeviceGuard", "device", "nullcontext")
+
+
+def _called(node: ast.expr) -> str:
+    """The last name of what an expression calls."""
+    return ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
 
 
 def _arg_text(node: ast.expr) -> ArgText:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kernelscope.generated_code.calls import PREFIX, hook_name
+from kernelscope.generated_code.calls import PREFIX, chooses_a_device, hook_name
 from kernelscope.generated_code.syntax import last_name, walk
 from kernelscope.generated_code.wrapper import program_functions
 
@@ -113,12 +113,6 @@ def address_of(node: ast.expr | None) -> tuple[str, str] | None:
     return None
 
 
-def _chooses_a_device(context: ast.expr) -> bool:
-    """Whether a `with` does no more than that."""
-    called = ast.unparse(context.func).rpartition(".")[2] if isinstance(context, ast.Call) else ""
-    return called in ("_DeviceGuard", "device", "nullcontext")
-
-
 class _Writer:
     def __init__(
         self, launches: Mapping[str, PlannedLaunch], functions: set[str], when: When = "before the next"
@@ -146,7 +140,7 @@ class _Writer:
             if isinstance(statement, _BRANCHES):
                 raise Unplannable("it has branches")
             if isinstance(statement, ast.With):
-                if not all(_chooses_a_device(item.context_expr) for item in statement.items):
+                if not all(chooses_a_device(item.context_expr) for item in statement.items):
                     raise Unplannable("it switches streams")  # an execution is fingerprinted on one
                 written += self._flush(statement)
                 statement.body = [*self._block(statement.body), *self._flush(statement.body[-1])]

@@ -234,7 +234,8 @@ class WrapperLaunches:
             result = BUS.run(point, flat, func, args, kwargs)
             try:
                 if point.steady is not None and hook not in seen:
-                    is_notable = point.is_leaf and not point.scalars and is_plain
+                    is_notable = is_plain and point.is_leaf and not point.scalars
+                    is_notable &= not callsite.elsewhere  # a note has the stream of the graph call
                     seen[hook] = _seen(callsite, point, result, args, kwargs) if is_notable else None
             except Exception:
                 seen[hook] = None  # its launches are recorded in full each time
