@@ -95,6 +95,7 @@ PATCH_TARGETS = [
         ("torch._inductor.ir", name, ("codegen",))
         for name in ("InplaceBernoulliFallback", "ScatterFallback", "IndexPutFallback")
     ),
+    ("torch._dynamo.eval_frame", "_NullDecorator", ("__call__",)),
     ("torch._inductor.compiler_bisector", "CompilerBisector", ("disable_subsystem", "get_backend")),
     ("torch._inductor.scheduler", "Scheduler", ("can_fuse", "fuse_two_nodes")),
     ("torch._inductor.select_algorithm", "AlgorithmSelectorCache", ("__call__",)),

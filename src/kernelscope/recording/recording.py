@@ -14,7 +14,7 @@ from kernelscope.errors import EndedOnPurpose
 from kernelscope.events import COMPACT_CALL, CompactCall, Finding, Graph, GraphCall
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.cuda_graphs.tree_graphs import drop_tree_graphs
-from kernelscope.probes.dynamo.eval_frames import compiled_frames, current_stance
+from kernelscope.probes.dynamo.eval_frames import EarlierFrames, current_stance
 from kernelscope.probes.dynamo.nothing_compiled import nothing_compiled, ran_in_eager
 from kernelscope.probes.eager.unseen_operators import WATCH
 from kernelscope.probes.listener import ignore
@@ -72,9 +72,8 @@ class Recording(LaunchRecorder):
         OPEN.append(self)
         self.sink.use_steady_sites()
         self._opened_at = BUS.attach(self)
-        self._tried, self._stances = len(PROBES.tried.frames), len(PROBES.tried.stances)
-        self._stance_before = current_stance()
-        self._were_compiled = compiled_frames()
+        self._dynamo_before, self._stance_before = PROBES.tried.mark(), current_stance()
+        self._earlier = EarlierFrames.so_far()
         for kind, notes in (("probe-off", off), ("untested-version", newer_than_tested())):
             for note in notes:
                 self.finding(Finding(kind, note))
@@ -162,8 +161,7 @@ class Recording(LaunchRecorder):
             self.finding(own_fault(doing))
 
     def _say_why_nothing(self) -> None:
-        frames = PROBES.tried.frames[self._tried :]
-        stances = PROBES.tried.stances[self._stances :]
+        frames, stances, turned_off = PROBES.tried.since(self._dynamo_before)
         if self._stance_before != "default":
             stances = [self._stance_before, *stances]
         if len(self.run):
@@ -176,7 +174,7 @@ class Recording(LaunchRecorder):
         # Where there are findings, something else is the reason.
         if nothing is None and wanted and not self._was_kept_from_graphs and not self.noted:
             try:
-                nothing = nothing_compiled(frames, self._were_compiled, stances, len(self._graphs))
+                nothing = nothing_compiled(frames, self._earlier, stances, turned_off, len(self._graphs))
             except Exception:
                 nothing = own_fault("finding out why nothing compiled ran")
         if nothing is not None:

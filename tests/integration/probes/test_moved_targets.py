@@ -46,6 +46,7 @@ TARGETS = [
     ("TriedFrames", "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__", {}),
     ("TriedFrames", "torch._dynamo.convert_frame:format_error_msg", {}),
     ("TriedFrames", "torch._dynamo.decorators:_set_stance", {}),
+    ("TriedFrames", "torch._dynamo.eval_frame:_NullDecorator.__call__", {}),
     ("EagerOperators", "torch.utils._python_dispatch:_push_mode", {"ops": "all"}),
     ("EagerOperators", "torch.utils._python_dispatch:_pop_mode", {"ops": "all"}),
     ("EagerOperators", "torch._guards:TracingContext.try_get", {"ops": "all"}),

@@ -59,7 +59,7 @@ def plus(x: torch.Tensor) -> torch.Tensor:
 
 def test_nothing_was_compiled() -> None:
     said = told(lambda: plus(X))
-    assert "nothing that torch.compile returned was called" in said
+    assert "nothing that torch.compile returned was called in this process" in said
     assert 'ops="all"' in said
 
 
@@ -95,6 +95,52 @@ def test_it_is_turned_off() -> None:
         assert 'torch.compiler.set_stance("force_eager") was in force' in told(lambda: torch.compile(plus)(X))
     with torch._dynamo.config.patch(disable=True):
         assert "torch.compile is turned off" in told(lambda: torch.compile(plus)(X))
+
+
+def test_torch_compile_returns_a_function_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = f"plus ({__file__}:{plus.__code__.co_firstlineno})"
+    said = told(lambda: torch.compile(plus, disable=True)(X))
+    assert f"torch.compile returned {place} as it was" in said
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+    said = told(lambda: (torch.compile(plus)(X), torch.compile(torch.nn.Linear(4, 4))(X)))
+    assert f"torch.compile returned {place} and 1 other function as it was" in said
+    assert "TORCHDYNAMO_DISABLE=1" in said
+
+
+def test_a_stance_that_raises() -> None:
+    def calls() -> None:
+        with torch.compiler.set_stance("fail_on_recompile"), pytest.raises(RuntimeError):
+            compiled(X)
+
+    compiled = torch.compile(plus, dynamic=False)
+    assert "a call that had to compile raised" in told(calls)
+    compiled(torch.ones(5))
+    with kernelscope.record() as run:
+        compiled(torch.ones(5))
+        calls()
+    assert len(run) == 1
+    assert not run.findings  # nothing of it ran in eager
+
+
+def test_where_torch_compiles_nothing() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def traces() -> None:
+        with pytest.raises(RuntimeError, match="FX to symbolically trace"):
+            make_fx(torch.compile(plus))(X)
+
+    assert "or only where torch compiles nothing (in make_fx" in told(traces)
+
+
+def test_dynamos_reasons_are_whole() -> None:
+    said = told(lambda: torch.func.grad(torch.compile(lambda x: plus(x).sum()))(X))
+    assert "from eager mode is not supported" in said
+
+    def fails() -> None:
+        with pytest.raises(torch._dynamo.exc.Unsupported):
+            torch.compile(calls_disabled, fullgraph=True)(X)
+
+    assert "  " not in told(fails)
 
 
 def test_it_is_turned_off_for_a_part() -> None:
@@ -153,14 +199,31 @@ def test_what_was_left_to_python_beside_compiled_code() -> None:
 
 def test_graphs_that_launch_nothing() -> None:
     said = told(lambda: torch.compile(lambda x: x.view(2, 2))(X))
-    assert "nothing to launch (results are inputs, views or empty)" in said
+    assert "nothing to launch (results are inputs, views, empty or on the meta device)" in said
     assert "1 compiled graph ran, with nothing to launch" in told(lambda: torch.compile(plus)(torch.empty(0)))
 
 
 def test_it_was_compiled_before() -> None:
     compiled = torch.compile(plus, backend="eager")
     compiled(X)
-    assert "compiled before the recording opened" in told(lambda: compiled(X))
+    assert "1 function compiled before the recording opened" in told(lambda: compiled(X))
+
+
+def test_it_was_left_to_python_before() -> None:
+    compiled = torch.compile(plus, dynamic=False)
+    with torch._dynamo.config.patch(recompile_limit=1):
+        compiled(X)
+        compiled(torch.ones(5))
+        said = told(lambda: compiled(torch.ones(6)))
+    assert "or Dynamo had left them to Python (Dynamo recompile limit exceeded)" in said
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    with torch._dynamo.config.patch(suppress_errors=True):
+        left = torch.compile(plus, backend=refuses)
+        left(X)
+        assert "Dynamo looked at 1 function before the recording opened, and compiled none" in told(
+            lambda: left(X)
+        )
 
 
 def test_a_recording_tells_of_its_own_time_only() -> None:

@@ -6,6 +6,7 @@ The stacks that Dynamo shows to users leave out files with "eval_frame" in their
 from __future__ import annotations
 
 import functools
+import inspect
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from kernelscope.probes.patching import Patch, PatchSet
 _LOOKS = "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__"
 _GIVES_UP = "torch._dynamo.convert_frame:format_error_msg"  # called for each error that it does not raise
 _STANCE = "torch._dynamo.decorators:_set_stance"
+_TURNED_OFF = "torch._dynamo.eval_frame:_NullDecorator.__call__"  # what torch.compile then is
 _LIMIT = "recompile limit"  # in the message of the graph break that is Dynamo's last look at a function
 _TORCH = str(Path(torch.__file__).parent)
 _MOST = 1000  # frames that are remembered; a program that compiles so many has no need to ask
@@ -48,6 +50,26 @@ class TriedFrame:
         return f"{self.function} ({file}:{self.line})"
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierFrames:
+    """What Dynamo did in this process so far."""
+
+    tried: int  # functions that it looked at
+    compiled: int
+    reasons: tuple[str, ...] = ()  # why it left others to Python, as far as it counts that
+
+    @staticmethod
+    def so_far() -> EarlierFrames:
+        counters: Any = torch._dynamo.utils.counters
+        frames = counters.get("frames", {})
+        told = [*counters.get("unimplemented", {}), *counters.get("graph_break", {})]
+        return EarlierFrames(
+            int(frames.get("total", 0)),
+            int(frames.get("ok", 0)),
+            tuple(dict.fromkeys(text.strip().partition("\n")[0] for text in told)),
+        )
+
+
 class TriedFrames(PatchSet):
     """The probe; Dynamo asks once for each code object and set of guards, so that it costs nothing later."""
 
@@ -56,14 +78,24 @@ class TriedFrames(PatchSet):
             Patch(_LOOKS, self._around),
             Patch(_GIVES_UP, self._around_error),
             Patch(_STANCE, self._around_stance),
+            Patch(_TURNED_OFF, self._around_nothing),
         )
         self.frames: list[TriedFrame] = []
         self.stances: list[str] = []  # other than the default one, as the program set them
+        self.turned_off: list[str] = []  # functions that torch.compile returned as they were
         self._errors: dict[Any, BaseException] = {}  # by code object: what Dynamo has just suppressed
 
     def install(self) -> None:
-        self.frames, self.stances, self._errors = [], [], {}
+        self.frames, self.stances, self.turned_off, self._errors = [], [], [], {}
         super().install()
+
+    def mark(self) -> tuple[int, int, int]:
+        return len(self.frames), len(self.stances), len(self.turned_off)
+
+    def since(self, mark: tuple[int, int, int]) -> tuple[list[TriedFrame], list[str], list[str]]:
+        """Frames, stances and functions that were left as they were, since `mark` was called."""
+        frames, stances, off = mark
+        return self.frames[frames:], self.stances[stances:], self.turned_off[off:]
 
     def _around_error(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -82,6 +114,18 @@ class TriedFrames(PatchSet):
             return before
 
         return set_stance
+
+    def _around_nothing(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def returned_as_it_was(decorator: Any, function: Any) -> Any:
+            if len(self.turned_off) < _MOST:
+                code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+                name = getattr(function, "__qualname__", type(function).__qualname__)
+                at = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+                self.turned_off.append(f"{name}{at}")
+            return original(decorator, function)
+
+        return returned_as_it_was
 
     def _around(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -114,7 +158,7 @@ class TriedFrames(PatchSet):
 def _tried(wrapper: Any, code: Any, before: Any, result: Any, error: BaseException | None) -> TriedFrame:
     graphs, breaks = _counts()
     reasons = tuple(_told(text) for text, count in breaks.items() if count > before[1].get(text, 0))
-    failed = " ".join(f"{type(error).__name__}: {error}".splitlines()[:2]) if error is not None else ""
+    failed = f"{type(error).__name__}: {_first_lines(error)}" if error is not None else ""
     is_skipped = error is None and getattr(result, "guarded_code", None) is None
     return TriedFrame(
         code.co_name,
@@ -131,28 +175,29 @@ def _tried(wrapper: Any, code: Any, before: Any, result: Any, error: BaseExcepti
 def _given_up(tried: TriedFrame, error: BaseException) -> TriedFrame:
     is_break = isinstance(error, torch._dynamo.exc.Unsupported | torch._dynamo.exc.UserError)
     text = str(error).strip() or type(error).__name__
-    told = _told(text) if is_break else f"{type(error).__name__}: {' '.join(text.splitlines()[:2])}"
+    told = _told(text) if is_break else f"{type(error).__name__}: {_first_lines(text)}"
     is_left_out = not is_break or _LIMIT in text.splitlines()[0]
     return replace(tried, gave_up=told, is_left_out=is_left_out)
 
 
 def _told(reason: str) -> str:
     """Dynamo's name for a graph break, and its explanation."""
-    name, *rest = reason.splitlines()
+    name, *rest = reason.strip().splitlines()
     words = "Explanation:"
     why = next((line.partition(words)[2].strip() for line in rest if words in line), "")
+    if why.endswith(":"):  # a list follows
+        listed = [line.strip()[2:] for line in rest if line.strip().startswith("- ")]
+        why = f"{why} {'; '.join(item.rstrip('.') for item in listed)}".strip(" :")
     return f"{name} ({why.rstrip('.')})" if why else name
+
+
+def _first_lines(text: object) -> str:
+    return " ".join(" ".join(str(text).splitlines()[:2]).split())
 
 
 def _counts() -> tuple[int, dict[str, int]]:
     counters: Any = torch._dynamo.utils.counters
     return counters.get("stats", {}).get("unique_graphs", 0), dict(counters.get("graph_break", {}))
-
-
-def compiled_frames() -> int:
-    """How many frames this process has compiled so far."""
-    counters: Any = torch._dynamo.utils.counters
-    return int(counters.get("frames", {}).get("ok", 0))
 
 
 def current_stance() -> str:

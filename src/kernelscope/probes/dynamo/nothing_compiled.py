@@ -10,22 +10,30 @@ import torch
 from kernelscope.events import Finding
 from kernelscope.text.amounts import counted
 
-from .eval_frames import TriedFrame
+from .eval_frames import EarlierFrames, TriedFrame
 
 _EAGER = ("eager", "aot_eager", "aot_eager_decomp_partition")
+_MAY_BE_EAGER = "compiled functions may have run in eager"
+_FAILS = "fail_on_recompile"
+_NOTHING = "results are inputs, views, empty or on the meta device"
 _TORCHS_SCRIPTS = "__torch__.torch."
 _SEE_OPERATORS = 'ops="all" (on the command line --ops all) records eager operators'
 
 
 def nothing_compiled(
-    frames: Sequence[TriedFrame], were_compiled: int, stances: Sequence[str] = (), graphs: int = 0
+    frames: Sequence[TriedFrame],
+    earlier: EarlierFrames,
+    stances: Sequence[str] = (),
+    turned_off: Sequence[str] = (),
+    graphs: int = 0,
 ) -> Finding:
-    """For a run without a call. `were_compiled` counts frames compiled before it opened, and `graphs` those
-    that ran in it; `stances` are those that were in force meanwhile, if only for a part of it."""
+    """For a run without a call. `graphs` counts compiled graphs that ran in it; `stances` are those that were
+    in force meanwhile, if only for a part of it; `turned_off` what torch.compile returned as it was."""
     if graphs:
         ran = f"{counted(graphs, 'compiled graph')} ran, with nothing to launch"
-        return Finding("nothing-compiled", f"no kernel ran: {ran} (results are inputs, views or empty)")
-    return Finding("nothing-compiled", f"no compiled code ran: {_why(frames, were_compiled, stances)}")
+        return Finding("nothing-compiled", f"no kernel ran: {ran} ({_NOTHING})")
+    why = _why(frames, earlier, stances, turned_off)
+    return Finding("nothing-compiled", f"no compiled code ran: {why}")
 
 
 def ran_in_eager(frames: Sequence[TriedFrame], stances: Sequence[str]) -> Iterator[Finding]:
@@ -37,22 +45,24 @@ def ran_in_eager(frames: Sequence[TriedFrame], stances: Sequence[str]) -> Iterat
     for reason, places in told.items():
         text = f"Dynamo left {_and_others(places)} to Python: {reason}"
         yield Finding("ran-in-eager", f"{text}; what runs so is not recorded. {_SEE_OPERATORS}")
-    if stances:
+    if any(stance != _FAILS for stance in stances):
         yield Finding("ran-in-eager", f"{_in_force(stances)}; what runs so is not recorded. {_SEE_OPERATORS}")
 
 
 def _in_force(stances: Sequence[str]) -> str:
     names = " and ".join(f'"{name}"' for name in dict.fromkeys(stances))
-    return f"torch.compiler.set_stance({names}) was in force, so compiled functions may have run in eager"
+    effect = "a call that had to compile raised" if set(stances) == {_FAILS} else _MAY_BE_EAGER
+    return f"torch.compiler.set_stance({names}) was in force, so {effect}"
 
 
-def _why(tried: Sequence[TriedFrame], were_compiled: int, stances: Sequence[str]) -> str:
+def _why(
+    tried: Sequence[TriedFrame], earlier: EarlierFrames, stances: Sequence[str], turned_off: Sequence[str]
+) -> str:
     frames = sorted(tried, key=lambda frame: frame.is_of_torch)  # what the user wrote comes first
     if torch._dynamo.config.disable:
-        where = "TORCHDYNAMO_DISABLE, TORCH_COMPILE_DISABLE or torch._dynamo.config.disable"
-        return f"torch.compile is turned off ({where})"
+        return "torch.compile is turned off (TORCH_COMPILE_DISABLE or torch._dynamo.config.disable)"
     if not frames:
-        return _why_no_frame(were_compiled, stances)
+        return _why_no_frame(earlier, stances, turned_off)
     if failed := [f for f in frames if f.failed]:
         return f"compiling {failed[0].place} failed: {failed[0].failed}"
     made = [f for f in frames if f.graphs]
@@ -72,16 +82,36 @@ def _why(tried: Sequence[TriedFrame], were_compiled: int, stances: Sequence[str]
     return f"what Dynamo traced of {_and_others(frames)} contains no tensor operation"
 
 
-def _why_no_frame(were_compiled: int, stances: Sequence[str]) -> str:
+def _why_no_frame(earlier: EarlierFrames, stances: Sequence[str], turned_off: Sequence[str]) -> str:
+    if turned_off:
+        others = len(set(turned_off)) - 1
+        left = turned_off[0] + (f" and {counted(others, 'other function')}" if others else "")
+        return (
+            f"torch.compile returned {left} as it was, because of disable=True or TORCHDYNAMO_DISABLE=1; "
+            f"{_SEE_OPERATORS}"
+        )
     if stances:
         return f"{_in_force(stances)}; {_SEE_OPERATORS}"
-    if were_compiled:
+    if earlier.tried:
+        return _why_nothing_of_before(earlier)
+    return (
+        "nothing that torch.compile returned was called in this process while it was recorded, or only where "
+        f"torch compiles nothing (in make_fx, torch.export or torch.jit.trace){_scripts()}; {_SEE_OPERATORS}"
+    )
+
+
+def _why_nothing_of_before(earlier: EarlierFrames) -> str:
+    """What was called in the recording, if anything was, Dynamo has looked at before, and does not again."""
+    left = f" ({'; '.join(earlier.reasons[:2])})" if earlier.reasons else ""
+    if earlier.compiled:
         return (
-            f"{counted(were_compiled, 'function')} compiled before the recording opened, and no kernel of "
-            f"theirs ran in it; open it around the calls. If their backend makes none, {_SEE_OPERATORS}"
+            f"{counted(earlier.compiled, 'function')} compiled before the recording opened, and no kernel of "
+            f"theirs ran in it: they were not called, their backend makes none, or Dynamo had left them to "
+            f"Python{left}; open it before the first calls to learn which. {_SEE_OPERATORS}"
         )
     return (
-        f"nothing that torch.compile returned was called while it was recorded{_scripts()}; {_SEE_OPERATORS}"
+        f"Dynamo looked at {counted(earlier.tried, 'function')} before the recording opened, and compiled "
+        f"none{left}; open it before the first calls to learn why. {_SEE_OPERATORS}"
     )
 
 
@@ -102,7 +132,7 @@ def _why_not_executed(made: Sequence[TriedFrame]) -> str:
         inductors = [f for f in made if f.backend == "inductor"]
         return (
             f"Inductor compiled {_and_others(inductors)}, which was not called while it was recorded or has "
-            "nothing to launch (results are inputs, views or empty)"
+            f"nothing to launch ({_NOTHING})"
         )
     if all(name in _EAGER for name in backends):
         return f"{graphs} went to {backend}, which makes no kernels; {_SEE_OPERATORS}"
