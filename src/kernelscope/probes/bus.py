@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.events import Arg, Graph, Phase, Site, SteadySite
+from kernelscope.events import Arg, Finding, Graph, Phase, Site, SteadySite
 
 from .describe import describe, returned_tensors
 from .fan_out import FanOut, report
@@ -17,7 +17,17 @@ from .listener import Listener
 from .own_work import own_fault, torch_function_modes, unseen
 
 NOT_WRITTEN = "not written"
-_UNSEEN_CAPTURE = Capture()  # began before the first recording opened
+_UNSEEN_CAPTURE = Capture()  # began before the first recording opened, or not by a class of torch
+_INTO_UNSEEN = Finding(
+    "unseen-cuda-graph",
+    "kernels were captured into a CUDA graph whose capture began before the recording, or without "
+    "torch.cuda.CUDAGraph; what its replays execute is not recorded",
+)
+_IN_A_BODY = Finding(
+    "unseen-cuda-graph",
+    "kernels in conditional nodes of a CUDA graph (torch.cond, torch.while_loop) are not recorded: only the "
+    "GPU knows whether and how often they run",
+)
 
 
 def _is_in_backward() -> bool:
@@ -193,8 +203,16 @@ class Bus(FanOut):
                 listener.after(launch, call)
             except Exception:
                 report(listener, own_fault(f"recording {launch.site.kernel.name}"))
-        if launch.captured is not None and launch.captured is self.capture and launch.error is None:
-            self.capture.templates.append(Template(launch))
+        if launch.captured is not None and launch.error is None:
+            self._captured(launch, launch.captured)
+
+    def _captured(self, launch: Launch, capture: Capture) -> None:
+        if capture is _UNSEEN_CAPTURE:
+            self.finding(_INTO_UNSEEN)
+        elif capture.bodies:
+            self.finding(_IN_A_BODY)
+        elif capture is self.capture:
+            capture.templates.append(Template(launch))
 
     def _complete(self, launch: Launch) -> None:
         point = launch.point

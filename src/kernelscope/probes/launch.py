@@ -126,6 +126,7 @@ class Capture:
         self.graphs: dict[Any, CapturedGraph] = {}  # by listener: what it records of each replay
         self.written: list[Storage] | None = None  # memory that a replay writes to, and that outlives it
         self.replays = 0
+        self.bodies = 0  # of conditional nodes that are being captured, one inside the other
 
     def leave(self, listener: object) -> None:
         """A recording has closed: only the memory stays that the captured kernels write to."""

@@ -104,6 +104,8 @@ class LaunchRecorder(Listener):
     def _before(self, launch: Launch) -> Call | CapturedCall | MarkedCall | LateCapture | None:
         site, point = launch.site, launch.point
         if launch.captured is not None:
+            if launch.captured.bodies:
+                return None
             if BUS.profiler and self._wants(site.kernel):
                 launch.func = as_captured_launch(launch.func)
             if self.late is not None:

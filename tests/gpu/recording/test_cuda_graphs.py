@@ -272,3 +272,56 @@ def test_on_disk(tmp_path: object) -> None:
     replayed = [c for c in loaded.calls if c.replay is not None]
     assert replayed
     assert all(c.post_hashes for c in replayed)
+
+
+@pytest.mark.skipif(not hasattr(torch.accelerator, "Graph"), reason="this torch has no accelerator.Graph")
+def test_graphs_of_the_accelerator_module() -> None:
+    compiled = torch.compile(program)
+    x = torch.randn(96, 96, device="cuda")
+    expected = compiled(x)
+    with kernelscope.record(values="hash") as eager:
+        compiled(x)
+    stream, graph = torch.Stream(device="cuda"), torch.accelerator.Graph()
+    with kernelscope.record(values="hash") as run:
+        with stream, graph:
+            kept = compiled(x)
+        assert not len(run)
+        for _ in range(3):
+            graph.replay()
+        torch.cuda.synchronize()
+    assert torch.equal(kept, expected)
+    assert [told(calls) for calls in by_replay(run)] == [told(list(eager.calls))] * 3
+    with kernelscope.record() as run:
+        graph.replay()
+    assert [f.kind for f in run.findings] == ["unseen-cuda-graph"]
+
+
+def by_replay(run: Run) -> list[list[KernelCall]]:
+    found: dict[int, list[KernelCall]] = {}
+    for call in run.calls:
+        found.setdefault(call.replay, []).append(call)
+    return list(found.values())
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.cuda.CUDAGraph, "begin_capture_to_if_node"),
+    reason="this torch has no conditional nodes",
+)
+def test_kernels_in_conditional_nodes_are_a_finding() -> None:
+    from torch._higher_order_ops.cudagraph_conditional_nodes import CUDAGraphCaptureControlFlowOpDispatchMode
+
+    def choose(p: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(p, lambda x: x.sin(), lambda x: x.cos(), (x,)) + 1
+
+    x, p = torch.randn(64, device="cuda"), torch.tensor(True, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with kernelscope.record(ops="all", values="hash") as run:
+        with torch.cuda.graph(graph), CUDAGraphCaptureControlFlowOpDispatchMode():
+            kept = choose(p, x)
+        graph.replay()
+        torch.cuda.synchronize()
+    assert torch.equal(kept, x.sin() + 1)
+    names = [call.kernel_name for call in run.calls if call.replay >= 0]
+    assert "aten.add.Tensor" in names
+    assert not {"aten.sin.default", "aten.cos.default"} & set(names)
+    assert any("conditional nodes" in f.message for f in run.findings)

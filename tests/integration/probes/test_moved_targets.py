@@ -23,6 +23,9 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")
 HAS_PRECOMPILE = importlib.util.find_spec("torch._precompile") is not None
 needs_precompile = pytest.mark.skipif(not HAS_PRECOMPILE, reason="this torch cannot precompile")
+needs_graphs = pytest.mark.skipif(
+    importlib.util.find_spec("torch.accelerator.graphs") is None, reason="this torch has no accelerator.Graph"
+)
 
 # (probe, target, settings of a recording that needs it)
 TARGETS = [
@@ -36,6 +39,10 @@ TARGETS = [
     ("CudaGraphs", "torch.cuda:CUDAGraph.capture_begin", {}),
     ("CudaGraphs", "torch.cuda:CUDAGraph.capture_end", {}),
     ("CudaGraphs", "torch.cuda:CUDAGraph.replay", {}),
+    *(
+        pytest.param("CudaGraphs", f"torch.accelerator.graphs:Graph.{name}", {}, marks=needs_graphs)
+        for name in ("capture_begin", "capture_end", "replay")
+    ),
     ("GcuGraphs", "kernelscope.gcu.execution.executor:CompiledGraph.__call__", {}),
     ("GcuGraphs", "kernelscope.gcu.execution.executor:Launch.run", {}),
     ("GcuGraphs", "kernelscope.gcu.execution.executor:AtenCall.run", {}),

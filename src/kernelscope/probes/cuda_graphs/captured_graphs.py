@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import weakref
 from contextlib import nullcontext
 from typing import Any
@@ -19,17 +20,29 @@ from kernelscope.probes.patching import Patch, PatchSet
 
 from .tree_graphs import drop_tree_graphs, tree_graphs
 
-_GRAPH = "torch.cuda:CUDAGraph"
+_GRAPHS = ["torch.cuda:CUDAGraph"]
+if importlib.util.find_spec("torch.accelerator.graphs") is not None:  # which makes its graphs without that
+    _GRAPHS.append("torch.accelerator.graphs:Graph")
 
 
 class CudaGraphs(PatchSet):
     """The probe for capture and replay."""
 
     def __init__(self) -> None:
+        around = {
+            "capture_begin": self._around_begin,
+            "capture_end": self._around_end,
+            "replay": self._around_replay,
+        }
+        bodies = {
+            "begin_capture_to_if_node": self._around_body,
+            "begin_capture_to_while_node": self._around_body,
+            "end_capture_to_conditional_node": self._around_end_of_body,
+        }
+        held = {name: make for name, make in bodies.items() if hasattr(torch.cuda.CUDAGraph, name)}
         super().__init__(
-            Patch(f"{_GRAPH}.capture_begin", self._around_begin),
-            Patch(f"{_GRAPH}.capture_end", self._around_end),
-            Patch(f"{_GRAPH}.replay", self._around_replay),
+            *(Patch(f"{kind}.{name}", make) for kind in _GRAPHS for name, make in around.items()),
+            *(Patch(f"{_GRAPHS[0]}.{name}", make) for name, make in held.items()),
         )
         self._captures: weakref.WeakKeyDictionary[Any, Capture] = weakref.WeakKeyDictionary()
 
@@ -83,6 +96,23 @@ class CudaGraphs(PatchSet):
 
         return capture_end
 
+    def _around_body(self, original: Any) -> Any:
+        def begin_capture_to_node(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(graph, *args, **kwargs)
+            if (capture := self._captures.get(graph)) is not None:
+                capture.bodies += 1
+            return result
+
+        return begin_capture_to_node
+
+    def _around_end_of_body(self, original: Any) -> Any:
+        def end_capture_to_node(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            if (capture := self._captures.get(graph)) is not None and capture.bodies:
+                capture.bodies -= 1
+            return original(graph, *args, **kwargs)
+
+        return end_capture_to_node
+
     def _around_replay(self, original: Any) -> Any:
         here = BUS.here
 
@@ -119,7 +149,7 @@ class CudaGraphs(PatchSet):
         else:
             frames = caller_frames()
             name = f"replayed at {frames[0].file}:{frames[0].line}" if frames else "of the program's own"
-            advice = "Capture it inside the recording."
+            advice = "Capture it inside the recording, or list its kernels with audit=True (--audit)."
         BUS.finding(
             Finding(
                 "unseen-cuda-graph",
