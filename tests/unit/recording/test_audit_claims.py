@@ -33,6 +33,7 @@ def test_an_operator_belongs_to_the_call_around_it_or_is_listed() -> None:
         call(0, 0, 10), host("aten::mm", 2, 8),
         host("aten::linear", 20, 40), call(1, 25, 35), host("aten::addmm", 26, 34),  # composite: by its parts
         host("aten::sum", 50, 60), host("aten::add", 52, 58),  # one launch, not two
+        host("aten::sort", 61, 69), host("aten::sort", 62, 68),  # an overload inside another
         host("aten::mm", 2, 8, thread=2),  # the call of another thread is not its own
         host(OWN_RANGE, 70, 80), host("aten::clone", 71, 79),
         host(CPP_RANGE, 80, 90), host("aten::mm", 81, 89),
@@ -40,7 +41,9 @@ def test_an_operator_belongs_to_the_call_around_it_or_is_listed() -> None:
     ]  # fmt: skip
     found = operators(events, is_work)
     assert (found.launches, found.nanoseconds, found.compiling) == (2, 20, 1)
-    assert {(each.name, each.launches) for each in found.outside} == {("aten::sum", 1), ("aten::mm", 1)}
+    assert {(each.name, each.launches) for each in found.outside} == {
+        ("aten::sum", 1), ("aten::sort", 1), ("aten::mm", 1),
+    }  # fmt: skip
 
 
 def test_views_allocations_and_ranges_are_not_work() -> None:
