@@ -114,6 +114,15 @@ class Template:
         self.epochs = launch.epochs + tuple(storage.epoch - 1 for storage in made)
         self.offsets = launch.offsets + tuple(int(t.storage_offset()) for t in launch.returned)
 
+    @classmethod
+    def of_node(cls, site: Site, phase: Phase) -> Template:
+        """Of a node of a graph: what it reads and writes is not known."""
+        made = cls.__new__(cls)
+        made.site, made.phase, made.scalars, made.calls = site, phase, (), {}
+        made.uninitialised = made.epochs = made.offsets = ()
+        made.storages, made.written = [], []
+        return made
+
 
 class Capture:
     """One CUDA graph: the launches of its capture, and what each recording keeps for its replays."""

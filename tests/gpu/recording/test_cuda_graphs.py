@@ -207,6 +207,33 @@ def test_graphed_callables_and_graphs_of_before() -> None:
     assert f"{__file__}:" in finding.message
 
 
+def test_a_kept_graph_of_before_is_told_kernel_by_kernel() -> None:
+    pytest.importorskip("cuda.bindings")
+    x = torch.randn(96, 96, device="cuda")
+    compiled = torch.compile(program)
+    compiled(x)
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        kept = compiled(x)
+    graph.replay()
+    expected = kernels_in(graph.replay)
+    with kernelscope.record() as run:
+        for _ in range(3):
+            graph.replay()
+    assert {call.kind for call in run.calls} == {"cuda"}
+    assert [call.replay for call in run.calls] == sorted([0, 1, 2] * expected.total())
+    assert all(
+        call.grid and call.config["block"] for call in run.calls if not call.kernel_name.startswith("mem")
+    )
+    told = Counter(call.kernel_name for call in run.calls)
+    assert {n: told[n] for n in expected if n.startswith("triton_")} == {
+        n: 3 * count for n, count in expected.items() if n.startswith("triton_")
+    }
+    [finding] = run.findings
+    assert "its calls have names and grids, and no arguments" in finding.message
+    del kept
+
+
 def test_recapture_looks_into_graphs_of_before() -> None:
     x = torch.randn(96, 96, device="cuda")
     f = torch.compile(program, mode="reduce-overhead")

@@ -18,6 +18,7 @@ from kernelscope.probes.origins import caller_frames
 from kernelscope.probes.own_work import own_fault
 from kernelscope.probes.patching import Patch, PatchSet
 
+from .graph_nodes import NodesUnread, captured_before
 from .tree_graphs import drop_tree_graphs, tree_graphs
 
 _GRAPHS = ["torch.cuda:CUDAGraph"]
@@ -45,6 +46,7 @@ class CudaGraphs(PatchSet):
             *(Patch(f"{_GRAPHS[0]}.{name}", make) for name, make in held.items()),
         )
         self._captures: weakref.WeakKeyDictionary[Any, Capture] = weakref.WeakKeyDictionary()
+        self._before: weakref.WeakKeyDictionary[Any, tuple[Capture | None, str]] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
         super().install()
@@ -55,6 +57,7 @@ class CudaGraphs(PatchSet):
         super().remove()
         BUS.capturing(None)
         self._captures.clear()
+        self._before.clear()
 
     def _around_begin(self, original: Any) -> Any:
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
@@ -140,23 +143,31 @@ class CudaGraphs(PatchSet):
         if capture is not None:
             BUS.replayed(capture)
             return
-        name = tree_graphs().get(graph)
-        if name is not None:
-            name, advice = (
-                f"of torch.compile, {name},",
-                "Use record(recapture=True) to record them.",
-            )
+        capture, why = self._of_before(graph)
+        name, advice = _in_words(graph)
+        if capture is not None:
+            seen = "its calls have names and grids, and no arguments"
+            BUS.replayed(capture)
         else:
-            frames = caller_frames()
-            name = f"replayed at {frames[0].file}:{frames[0].line}" if frames else "of the program's own"
-            advice = "Capture it inside the recording, or list its kernels with audit=True (--audit)."
+            seen = f"its kernels are not recorded ({why})"
         BUS.finding(
             Finding(
                 "unseen-cuda-graph",
-                f"a CUDA graph {name} was captured before the recording opened; its kernels are not "
-                f"recorded. {advice}",
+                f"a CUDA graph {name} was captured before the recording opened; {seen}. {advice}",
             )
         )
+
+    def _of_before(self, graph: Any) -> tuple[Capture | None, str]:
+        """The nodes of a graph that was captured before, or why they cannot be read."""
+        if graph not in self._before:
+            try:
+                self._before[graph] = captured_before(graph), ""
+            except NodesUnread as why:
+                self._before[graph] = None, str(why)
+            except Exception:
+                BUS.finding(own_fault("reading the nodes of a CUDA graph"))
+                self._before[graph] = None, "its nodes could not be read"
+        return self._before[graph]
 
     def _drop_graphs_of(self, listener: Listener) -> None:
         """Drop torch.compile's graphs that a closing recording captured: they would go on fingerprinting."""
@@ -167,6 +178,9 @@ class CudaGraphs(PatchSet):
         finally:
             for capture in self._captures.values():
                 capture.leave(listener)
+            for read, _ in self._before.values():
+                if read is not None:
+                    read.leave(listener)
 
     def _drop(self, marked: set[Any], listener: Listener) -> None:
         of_torch = tree_graphs()
@@ -188,6 +202,15 @@ class CudaGraphs(PatchSet):
                     f"keep {size / 1e6:.1f} MB of GPU memory; capture again to stop that",
                 )
             )
+
+
+def _in_words(graph: Any) -> tuple[str, str]:
+    """Which graph it is, and what to do about it."""
+    if (name := tree_graphs().get(graph)) is not None:
+        return f"of torch.compile, {name},", "Use record(recapture=True) to record them."
+    frames = caller_frames()
+    place = f"replayed at {frames[0].file}:{frames[0].line}" if frames else "of the program's own"
+    return place, "Capture it inside the recording, or list its kernels with audit=True (--audit)."
 
 
 def capturing_device() -> torch.device:
