@@ -13,6 +13,7 @@ from tests.programs.maker_modules import MODULES, UNKNOWN, MakerModule
 from torch._inductor.async_compile import AsyncCompile
 
 import kernelscope
+from kernelscope.fingerprint import fingerprint
 from kernelscope.probes.makers.signatures import _READERS
 from kernelscope.probes.probe_list import PROBES
 from kernelscope.probes.python_wrappers.precompiled import ArtifactGraph
@@ -88,6 +89,23 @@ def test_pallas_for_real() -> None:
     assert dict(zip(call.arg_names, call.roles, strict=True)) == {
         "out_ptr0_alias": "out", "in_ptr0": "in", "in_ptr1": "in", "out_ptr0": "out",
     }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_halide_for_real() -> None:
+    pytest.importorskip("halide")
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(cpu_backend="halide"), kernelscope.record(values="hash") as run:
+        compiled = torch.compile(lambda x, y: torch.relu(x) * 2 + y)
+        results = [compiled(x, y), compiled(x, y)]
+    assert all(torch.allclose(result, torch.relu(x) * 2 + y) for result in results)
+    assert not run.findings
+    for call, result in zip(run.calls, results, strict=True):
+        assert call.kind == "halide"
+        roles = dict(zip(call.arg_names, call.roles, strict=True))
+        assert roles == {"in_ptr0": "in", "in_ptr1": "in", "out_ptr0": "out"}
+        assert call.post_hashes[2] == fingerprint(result).bits
 
 
 def test_no_maker_of_this_torch_is_unknown() -> None:
