@@ -26,9 +26,23 @@ class KernelChoice:
             )
         return wanted
 
-    def nothing_matched(self) -> Finding | None:
-        """The finding for a run without calls, if its filters are the reason."""
+    def nothing_matched(self, last_step: int, *, ran_in_others: bool) -> Finding | None:
+        """The finding for a run without calls, if its filters are the reason.
+
+        `ran_in_others`: whether compiled code ran in steps that were not to be recorded.
+        """
         config = self._config
+        if config.steps is not None:
+            first, end = config.steps
+            if last_step < first:
+                why = f"the program ended in step {last_step}"
+                how = "a step ends when an optimizer has stepped, or with kernelscope.step()"
+                return Finding(
+                    "nothing-matched", f"steps {first}:{end} were to be recorded, and {why}; {how}"
+                )
+            if ran_in_others:
+                text = f"no compiled code ran in steps {first}:{end}, and some in others"
+                return Finding("nothing-matched", text)
         if not (config.kernel or config.kind) or not self._known:
             return None
         return Finding(

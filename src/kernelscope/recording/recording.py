@@ -48,7 +48,8 @@ class Recording(LaunchRecorder):
         self.input_observers: list[InputObserver] = []
         self.in_children = InChildren()
         self._counts_steps_itself = False
-        self._was_kept_from_graphs = False  # one ran while it was paused, or raised an exception
+        self._missed_graphs = False  # one ran while it was paused
+        self._graph_raised = False
         self._graph_threads: set[int] = set()
         self._graphs: dict[int, Graph] = {}  # as this run numbers them, by the process's number
         self._audit = AuditSession(self.finding) if config.audit else None
@@ -169,10 +170,11 @@ class Recording(LaunchRecorder):
                 for finding in ran_in_eager(frames, stances):
                     self.finding(finding)
             return
-        nothing = self._kernels.nothing_matched()
+        nothing = self._kernels.nothing_matched(self._steps, ran_in_others=self._missed_graphs)
         wanted = self._says_why_empty and (bool(frames) or self.config.ops != "all")
         # Where there are findings, something else is the reason.
-        if nothing is None and wanted and not self._was_kept_from_graphs and not self.noted:
+        elsewhere = self._missed_graphs or self._graph_raised or self.noted
+        if nothing is None and wanted and not elsewhere:
             try:
                 nothing = nothing_compiled(frames, self._earlier, stances, turned_off, len(self._graphs))
             except Exception:
@@ -260,7 +262,7 @@ class Recording(LaunchRecorder):
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
         if self.ranges is not None:
             self.ranges.failed()
-        self._was_kept_from_graphs = True
+        self._graph_raised = True
         if self.is_open and not isinstance(error, EndedOnPurpose):
             self.sink.note_failed(graph_call, line, f"{type(error).__name__}: {error}")
 
@@ -270,7 +272,7 @@ class Recording(LaunchRecorder):
         if self.late is not None:
             self.late.poll()
         graph = graph_call.graph
-        self._was_kept_from_graphs |= self._is_paused
+        self._missed_graphs |= self._is_paused
         own = self._graphs.get(graph.id)
         if own is None:
             own = self._graphs[graph.id] = replace(graph, id=len(self._graphs))  # numbered within the run

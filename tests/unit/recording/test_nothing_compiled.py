@@ -226,6 +226,24 @@ def test_it_was_left_to_python_before() -> None:
         )
 
 
+def test_nothing_ran_in_the_steps_that_were_wanted() -> None:
+    compiled = torch.compile(plus)
+
+    def two_steps() -> None:
+        compiled(X)
+        kernelscope.step()
+
+    for steps, said in (
+        ((5, 7), "steps 5:7 were to be recorded, and the program ended in step 1"),
+        ((1, 2), "no compiled code ran in steps 1:2, and some in others"),
+    ):
+        with kernelscope.record(steps=steps) as run:
+            two_steps()
+        (finding,) = run.findings
+        assert finding.kind == "nothing-matched"
+        assert finding.message.startswith(said)
+
+
 def test_a_recording_tells_of_its_own_time_only() -> None:
     with kernelscope.record() as outer:
         torch.compile(plus, backend="eager")(X)
