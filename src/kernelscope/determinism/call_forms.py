@@ -50,12 +50,25 @@ def call_form(
     return tuple(given), dict(named)
 
 
-def _fits(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the parameters of the function take these; True where they are not known."""
+def parameter_names(fn: Callable[..., Any]) -> list[str]:
+    """Of those that take arguments by position, in order; none where they are not known."""
+    signature = _signature(fn)
+    found = signature.parameters.values() if signature is not None else ()
+    return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
     function = fn.forward if hasattr(fn, "forward") and callable(fn.forward) else fn
     try:
-        signature = inspect.signature(function)
+        return inspect.signature(function)
     except (TypeError, ValueError):
+        return None
+
+
+def _fits(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the parameters of the function take these; True where they are not known."""
+    signature = _signature(fn)
+    if signature is None:
         return True
     try:
         signature.bind(*args, **kwargs)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from kernelscope.determinism.call_forms import arguments_of
+from kernelscope.determinism.call_forms import arguments_of, parameter_names
 from kernelscope.determinism.noted_calls import is_compiled
 from kernelscope.determinism.state import State
 from kernelscope.probes.bus import BUS
@@ -17,11 +17,12 @@ from kernelscope.probes.probe_list import PROBES
 from kernelscope.shadowing.api import listening
 from kernelscope.shadowing.run_once import leaves_of
 
-from .batches import Batch, Dims, NoRows, Selection
+from .batches import Batch, Selection
 from .flow import Flow, Value
 from .following import Following
 from .judging import Judge
 from .result import InvarianceResult, ResultDifference
+from .row_dims import Dims, NoRows
 from .verdicts import excuse_orders, verdicts, with_suspect
 
 Results = dict[str, torch.Tensor]
@@ -43,7 +44,8 @@ def check_invariance(
     random number generators are put back before each run, and once more at the end.
 
     dim  the dimension that holds the rows: of each tensor argument that has as many of them as the first one;
-         or a tuple with a dimension for each argument, None for one without rows
+         or a tuple with a dimension for each argument, None for one without rows; or a dictionary by name.
+         An entry may have the form of its argument, as `in_dims` of torch.vmap: (0, {"mask": 1, "table": None})
     ops  "graph" compiles the function and follows its kernels; "all" runs it as it is and follows eager
          operators too
 
@@ -58,7 +60,7 @@ def check_invariance(
     words, options = arguments_of(fn, given, args, kwargs, named)
     found = InvarianceResult(dim=dim, function=str(getattr(fn, "__name__", type(fn).__name__)))
     try:
-        batch = Batch(words, options, dim)
+        batch = Batch(words, options, dim, parameter_names(fn))
     except NoRows as problem:
         found.refused = str(problem)
         return found

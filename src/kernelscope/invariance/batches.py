@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from .row_dims import Dims, NoRows, dims_of
+
 PADDING = -1  # in place of a row: zeros
 SIZES = (1, 2, 3, 7, 8)
-Dims = int | None | Sequence["int | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +38,15 @@ class Selection:
         return [row for row in self.rows if row != PADDING]
 
 
-class NoRows(Exception):
-    """The arguments have no rows that can be taken apart."""
-
-
 class Batch:
     """The arguments of a function, and which of their tensors have rows along which dimension."""
 
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], dim: Dims) -> None:
+    def __init__(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], dim: Dims, names: Sequence[str] = ()
+    ) -> None:
+        """`names` are those of the function's parameters, as far as they are known."""
         self._leaves, self._spec = tree_flatten((tuple(args), dict(kwargs)))
-        self._dims = _dims_of(args, kwargs, dim)
+        self._dims = dims_of(args, kwargs, dim, names)
         sizes = [leaf.shape[d] for leaf, d in zip(self._leaves, self._dims, strict=True) if d is not None]
         if not sizes:
             tensors = [leaf for leaf in self._leaves if isinstance(leaf, torch.Tensor)]
@@ -110,24 +110,6 @@ class Batch:
         found.append(Selection(f"rows 0 to {half - 1}, zeros in place of the others", front, "contents"))
         found.append(Selection(f"rows {half} to {last}, zeros in place of the others", back, "contents"))
         return found
-
-
-def _dims_of(args: Sequence[Any], kwargs: Mapping[str, Any], dim: Dims) -> list[int | None]:
-    """For each leaf of the arguments: where its rows are, or None."""
-    if isinstance(dim, int) or dim is None:
-        whole = [dim] * len(args)
-    else:
-        whole = list(dim)
-        if len(whole) != len(args):
-            raise NoRows(f"dim has {len(whole)} entries for {len(args)} arguments; give one for each")
-    by_name = dim if isinstance(dim, int) else None
-    found: list[int | None] = []
-    for value, wanted in [*zip(args, whole, strict=True), *((v, by_name) for v in kwargs.values())]:
-        for leaf in tree_flatten(value)[0]:
-            is_tensor = isinstance(leaf, torch.Tensor) and not isinstance(leaf, torch.nn.Parameter)
-            fits = is_tensor and wanted is not None and -leaf.dim() <= wanted < leaf.dim()
-            found.append(wanted % leaf.dim() if fits and wanted is not None else None)
-    return found
 
 
 def _rows_of(tensor: torch.Tensor, dim: int, rows: Sequence[int]) -> torch.Tensor:

@@ -12,12 +12,13 @@ from kernelscope.shadowing.script_child import run_words
 
 from .api import check_invariance
 from .result import InvarianceResult
+from .row_dims import Dims, parsed_dims
 from .script_result import script_form, script_text
 
 
 def main(argv: list[str]) -> int:
     split = argv.index("--")
-    answer, dim, ops, verbose = Path(argv[0]), int(argv[1]), argv[2], argv[3] == "verbose"
+    answer, dim, ops, verbose = Path(argv[0]), parsed_dims(argv[1]), argv[2], argv[3] == "verbose"
     calls, found = NotedCalls(ops), list[InvarianceResult]()
     with calls.noting():
         failed = run_words(argv[split + 1 :])
@@ -32,7 +33,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _checked(call: NotedCall, dim: int, ops: str) -> InvarianceResult:
+def _checked(call: NotedCall, dim: Dims, ops: str) -> InvarianceResult:
     result = check_invariance(call.target, args=call.args, kwargs=call.kwargs, dim=dim, ops=ops)
     result.function = name_of(call.target)
     return result

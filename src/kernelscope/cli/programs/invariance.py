@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 
 from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script
@@ -16,21 +17,27 @@ EPILOG = """\
 examples:
   kernelscope invariance serve.py              find the kernel that makes a row depend on the others
   kernelscope invariance --dim 1 serve.py      rows are along dimension 1 of the arguments
+  kernelscope invariance --dim 0,none a.py     of the first argument along dimension 0; the second has none
+  kernelscope invariance --dim x=1,mask=0 a.py by the names of the arguments
   kernelscope invariance --ops all eager.py    follow the eager operators of modules that are not compiled
 
 The first call of each compiled function is repeated with 1, 2, 3, 7, 8 and all rows, in another order and
 with padding, forward and backward. Exit status: 0 no row depends on the others, 1 one does, 2 inconclusive.
 """
 
+_ENTRY = r"\s*(-?\d+|none|None)\s*"
+_DIMS = re.compile(rf"{_ENTRY}(,{_ENTRY})*|\s*\w+\s*={_ENTRY}(,\s*\w+\s*={_ENTRY})*")
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_json(parser, "invariance")
     parser.add_argument(
         "--dim",
-        type=int,
-        default=0,
-        metavar="N",
-        help="dimension of the arguments that holds the rows (default 0)",
+        type=_dims,
+        default="0",
+        metavar="DIMS",
+        help="dimension of the arguments that holds the rows (default 0); for each argument: 0,1,none; by name: "
+        "x=0,mask=none",
     )
     parser.add_argument(
         "--ops",
@@ -40,6 +47,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--verbose", action="store_true", help="print the verdict on every kernel")
     add_script(parser)
+
+
+def _dims(text: str) -> str:
+    """Checked here, and read in the child: this process does not load torch."""
+    if not _DIMS.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a dimension (0), one for each argument (0,1,none), or by name (x=0,mask=none)"
+        )
+    return text
 
 
 def main(args: argparse.Namespace) -> int:
