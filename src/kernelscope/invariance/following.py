@@ -63,6 +63,7 @@ class Following(Session):
         self._of_path: dict[str, _GraphKeys] = {}
         self._forward: dict[str, _GraphKeys] = {}  # by compile id
         self._whole: list[_GraphKeys] = []  # the graph calls of the whole batch, in order
+        self._guessed: dict[Key, frozenset[Key]] = {}  # in it: of what each buffer is made, by a guess
         self._whole_operators: list[Key] = []
         self._matches: dict[tuple[int, int], dict[Any, tuple[Any, bool]]] = {}
         self._operators: list[Key] = []  # of this run
@@ -133,6 +134,18 @@ class Following(Session):
             self._matches[pair] = matched(keys.nodes, keys.keys, whole.nodes, whole.keys)
         other, is_certain = self._matches[pair].get(node, (None, False))
         return (None, False) if other is None else (("graph", number, other.name), is_certain)
+
+    def is_same_guess(self, key: Key, state: GraphCallState, buffer: str) -> bool:
+        """Of a buffer whose node is a guess: whether it is made of the same nodes in the whole batch's run.
+
+        So it is with the inputs of a custom operator, which may be copies for which no node stands.
+        """
+        keys = self._of_path[state.lowered.path].keys if state.lowered.path in self._of_path else {}
+        origins = state.lowered.origins.get(state.source_of(buffer) or buffer, ())
+        made_of = frozenset(keys[node] for node in origins if node in keys)
+        if self._is_whole:
+            self._guessed[key] = made_of
+        return bool(made_of) and self._guessed.get(key) == made_of
 
     # -- launches ----------------------------------------------------------------------------------------
 
@@ -217,13 +230,15 @@ class _Launches(LaunchCheck):
         super().after(launch, pending)
         follower, state, nodes = self.follower, pending.state, pending.nodes
         tensors, made = made_outputs(launch, pending), []
+        guessed = Counter(output.node for output in nodes.outputs if output.is_guess)
         for output in nodes.outputs:
             node, tensor = output.held or output.node, tensors[output.name]
             if not isinstance(tensor, torch.Tensor) or why_not(tensor) is not None:
                 continue
             key, is_certain = self._key(launch, state, node)
             if output.is_guess and key is not None:
-                is_certain = False
+                is_same = follower.is_same_guess(key, state, output.name)
+                is_certain &= is_same and guessed[output.node] == 1
             view = shaped(tensor, node, state.symbols) if is_value_of(node, tensor, state.symbols) else tensor
             made.append(Made(key, is_certain, view, tensor, BUS.storages.of(tensor).id, output.argument))
         computed = tuple(node.name for node in nodes.order)

@@ -102,9 +102,7 @@ def _spread(name: str, value: Any, entry: Any) -> list[int | None]:
         return [_dim_of(name, leaf, entry) for leaf in leaves]
     if isinstance(entry, Mapping) and isinstance(value, Mapping) and entry.keys() <= value.keys():
         pairs = [(f"{name}[{key!r}]", each, entry.get(key)) for key, each in value.items()]
-    elif (
-        isinstance(entry, tuple | list) and isinstance(value, tuple | list) and len(entry) == len(value)
-    ):
+    elif isinstance(entry, tuple | list) and isinstance(value, tuple | list) and len(entry) == len(value):
         pairs = [(f"{name}[{i}]", each, entry[i]) for i, each in enumerate(value)]
     else:
         raise NoRows(

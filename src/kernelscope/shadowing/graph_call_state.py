@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.fx import Node
 from kernelscope.probes.compilation.lowering import LoweredGraph
 from kernelscope.shadowing.checks.returned_values import Places, Returned, places_of
 from kernelscope.shadowing.culprit import Culprit
+from kernelscope.shadowing.reference.graph_walk import concrete_shape
 from kernelscope.shadowing.reference.in_place import InPlace, find_variables, find_writers
 from kernelscope.shadowing.reference.node_kinds import (
     NodeFacts,
@@ -139,7 +141,9 @@ class GraphCallState:
         if not self.doubted.isdisjoint((name, source)) or self.whole_of(name):
             return None
         others = {*self.lowered.nodes.values(), *self.in_place.variables}
-        found = by_origin([n for n in self.lowered.origins.get(source, ()) if n not in others], tensor)
+        found = by_origin(
+            [n for n in self.lowered.origins.get(source, ()) if n not in others], tensor, self.symbols
+        )
         return found if found is None or _fits(found, tensor) else None
 
     def look_at(self, alive: Mapping[str, Any]) -> None:
@@ -198,7 +202,7 @@ class GraphCallState:
         if tensor is None or len(nodes) != len(self.text.results):
             return None
         found = [n for n, result in zip(nodes, self.text.results, strict=True) if result == name]
-        return next((n for n in found if isinstance(n, Node) and _is_shape(n, tensor, squeezed=True)), None)
+        return next((n for n in found if isinstance(n, Node) and _is_shape(n, tensor)), None)
 
     def whole_of(self, name: str) -> str:
         """The buffer that this one is a slice of (aten.cat)."""
@@ -212,11 +216,13 @@ class GraphCallState:
         return next((other for other in reversed(others) if node in writes(other)), None)
 
 
-def by_origin(origins: Sequence[Node], tensor: torch.Tensor | None) -> Node | None:
+def by_origin(
+    origins: Sequence[Node], tensor: torch.Tensor | None, symbols: Mapping[str, Any] = MappingProxyType({})
+) -> Node | None:
     """Stored for another kernel: the last of its nodes with this dtype and shape."""
     if tensor is None:
         return None
-    fitting = [n for n in origins if _is_shape(n, tensor)]
+    fitting = [n for n in origins if _has_shape(n, tensor, symbols)]
     inner, todo = set[Node](), [i for n in fitting for i in n.all_input_nodes]
     while todo:
         if (node := todo.pop()) in origins and node not in inner:
@@ -226,22 +232,27 @@ def by_origin(origins: Sequence[Node], tensor: torch.Tensor | None) -> Node | No
     return last[0] if len(last) == 1 else None
 
 
-def _is_shape(node: Node, tensor: torch.Tensor, *, squeezed: bool = False) -> bool:
-    """Whether the node's value has the tensor's shape; `squeezed`: but for sizes of one."""
+def _is_shape(node: Node, tensor: torch.Tensor) -> bool:
+    """Whether the node's value has the tensor's shape, but for sizes of one."""
     value = value_of(node)
-    if squeezed and isinstance(value, torch.Tensor) and value.dtype == tensor.dtype:
-        # A size that is known only later is believed: the numbers of elements are compared again.
-        sizes = [n for n in value.shape if not isinstance(n, int) or n != 1]
-        real = [n for n in tensor.shape if n != 1]
-        pairs = zip(sizes, real, strict=False)
-        return len(sizes) == len(real) and all(not isinstance(a, int) or a == b for a, b in pairs)
-    return (
-        isinstance(value, torch.Tensor)
-        and value.dtype == tensor.dtype
-        and all(isinstance(n, int) for n in value.shape)
-        and tuple(value.shape) == tuple(tensor.shape)
-        and not is_uninitialised(node)
-    )
+    if not isinstance(value, torch.Tensor) or value.dtype != tensor.dtype:
+        return False
+    # A size that is known only later is believed: the numbers of elements are compared again.
+    sizes = [n for n in value.shape if not isinstance(n, int) or n != 1]
+    real = [n for n in tensor.shape if n != 1]
+    pairs = zip(sizes, real, strict=False)
+    return len(sizes) == len(real) and all(not isinstance(a, int) or a == b for a, b in pairs)
+
+
+def _has_shape(node: Node, tensor: torch.Tensor, symbols: Mapping[str, Any]) -> bool:
+    """Whether the node's value has exactly the tensor's shape; of symbolic sizes, as the graph was called."""
+    value = value_of(node)
+    if not isinstance(value, torch.Tensor) or value.dtype != tensor.dtype or is_uninitialised(node):
+        return False
+    try:
+        return concrete_shape(value, symbols) == tuple(tensor.shape)
+    except KeyError:  # a size that is known only once the kernel has run
+        return False
 
 
 def _fits(node: Node, tensor: torch.Tensor | None) -> bool:

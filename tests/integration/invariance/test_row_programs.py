@@ -9,7 +9,12 @@ from tests.programs.row_programs import INVARIANT, VARIANT
 import kernelscope
 
 # Without functions and products whose last bits are the machine's: those programs are slow tests.
-_QUICK = {"padding_leaks", "centred", "clamped", "number_that_was_read_eagerly"}
+_QUICK = {
+    "padding_leaks",
+    "centred_before_an_operator_of_any_size",
+    "clamped",
+    "number_that_was_read_eagerly",
+}
 _QUICK |= {"split_of_selected_rows", "running_sum_of_sorted_rows", "sorted_and_put_back", "each_expert"}
 
 

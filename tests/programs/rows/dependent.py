@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from tests.programs.rows.operators import leaky_pad, racing, scaled_by_batch, shifted, split_sum
+from tests.programs.rows.operators import leaky_pad, positive, racing, scaled_by_batch, shifted, split_sum
 from tests.programs.rows.registry import Made, leaf, rows, seeded, variant
 from torch import nn
 
@@ -41,6 +41,11 @@ def one_scale_for_all() -> Made:
 @variant("mean", cause="mixes-rows")
 def centred() -> Made:
     return lambda x: ((x - x.mean(0)) * 2).relu(), (leaf(9, 24),)
+
+
+@variant("mean", cause="mixes-rows")
+def centred_before_an_operator_of_any_size() -> Made:
+    return lambda x: positive(x.sin() * 2 - x.mean(0)) + 1, (rows(9, 16),)
 
 
 @variant("batch_norm", "var_mean", "rsqrt", "getitem", cause="mixes-rows")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import torch
-from tests.programs.rows.operators import doubled, row_sum
+from tests.programs.rows.operators import doubled, positive, row_sum
 from tests.programs.rows.registry import _DEVICE, Made, invariant, leaf, rows
 from tests.programs.rows.routing import expert_of, numbered, ordered, put_back
 from torch import nn
 from torch.nn import functional as F
+
+
+@invariant()
+def before_an_operator_of_any_size() -> Made:
+    return lambda x: positive(x.sin() * 2) + 1, (rows(9, 16),)
 
 
 @invariant()

@@ -61,6 +61,17 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+@torch.library.custom_op("kernelscope_rows::positive", mutates_args=())
+def positive(x: torch.Tensor) -> torch.Tensor:
+    """Rows that begin with a positive number: how many is known only afterwards."""
+    return x[x[:, 0] > 0].clone()
+
+
+@positive.register_fake
+def _of_any_size(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size(), x.shape[1])
+
+
 @torch.library.custom_op("kernelscope_rows::running", mutates_args=())
 def running(x: torch.Tensor) -> torch.Tensor:
     """Each row gets all rows before it."""

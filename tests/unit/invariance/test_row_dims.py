@@ -43,9 +43,7 @@ def test_an_entry_for_each_argument(args: tuple, kwargs: dict, dim: Any, found: 
         ((X, TABLE), {}, (0, 0), "the arguments have 4 and 9 rows; give as many of each"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_to_do(
-    args: tuple, kwargs: dict, dim: Any, said: str
-) -> None:
+def test_what_does_not_fit_is_refused_with_what_to_do(args: tuple, kwargs: dict, dim: Any, said: str) -> None:
     with pytest.raises(NoRows) as error:
         Batch(args, kwargs, dim, ["x", "table"])
     assert said in str(error.value)

@@ -20,3 +20,12 @@ def test_the_last_of_a_chain() -> None:
     assert by_origin(nodes[:1], torch.empty(2, 4, 6)) is nodes[0]
     assert by_origin([nodes[0], nodes[-1]], torch.empty(2, 4, 6)) is None  # not connected by what is known
     assert by_origin(nodes, torch.empty(2, 4, 7)) is None
+
+
+def test_of_a_symbolic_size_that_the_call_has_fixed() -> None:
+    graph = make_fx(lambda x: (x * 2).sin(), tracing_mode="symbolic")(torch.randn(5, 3)).graph
+    nodes = [node for node in graph.nodes if str(node.target) in ("aten.mul.Tensor", "aten.sin.default")]
+    rows = nodes[-1].meta["val"].shape[0]
+    assert by_origin(nodes, torch.empty(7, 3), {str(rows): 7}) is nodes[-1]
+    assert by_origin(nodes, torch.empty(7, 3), {str(rows): 5}) is None
+    assert by_origin(nodes, torch.empty(7, 3)) is None  # it is not known
