@@ -47,6 +47,7 @@ class Closeness:
     noise: float  # the same of one rounding of its inputs, measured
     differing: int
     elements: int
+    smallest: float = 0.0  # error that would be seen, if all elements had one: rms, relative
     layout: Layout | None = None  # where the other has the same numbers in another order
 
     @property
@@ -126,6 +127,7 @@ def _numbers(
     rms_b, rms_sigma, rms_r = _rms(difference), _rms(sigma), _rms(r)
     most = max(limits.rms * rms_sigma, own_limits.rms * _rms(rounding), _TINY)
     rms = rms_b / most if rms_b else 0.0
+    smallest = most / rms_r if rms_r else 0.0
     power = float((r * r).sum())
     gain = 0.0
     if power:
@@ -144,7 +146,7 @@ def _numbers(
     excess, what = max((element, "element"), (rms, "rms"), (gain, "gain"))
     return Closeness(
         excess, what, float(difference.max()), rms_b / rms_r if rms_r else math.inf if rms_b else 0.0,
-        rms_sigma / rms_r if rms_r else 0.0, int((difference > 0).sum()), r.numel(),
+        rms_sigma / rms_r if rms_r else 0.0, int((difference > 0).sum()), r.numel(), smallest,
     )  # fmt: skip
 
 

@@ -12,8 +12,9 @@ import torch
 
 from .closeness import Closeness, closeness
 from .flow.accumulation import PartsOfSums, is_same_turn, join_passes
-from .flow.calls_and_values import LEAF, SERIES, Call, Flow, Value, nearest
+from .flow.calls_and_values import LEAF, Call, Flow, Value, nearest
 from .flow.kept_values import KeptValues, Sketch, sketch_of
+from .flow.lines import parts_alone
 from .flow.multiples import is_multiple
 from .layouts import Layout, Layouts
 from .rows_of_scores import MASKED
@@ -129,7 +130,7 @@ class Matching:
         reads = list(reads)
         inputs = {n for number in reads for n in self._origins[number]}
         candidates = self._candidates(call, inputs, expected.tensor, noise)
-        wholes = inputs - self._parts_of(reads)  # a call that reads a part of what this one reads is no twin
+        wholes = inputs.difference(*(parts_alone(self.flow, number) for number in reads))  # a call that reads a part of what this one reads is no twin
         if is_direct and self._has_twin(call, wholes, expected.tensor.numel()):
             twins = [(v, shared) for v, shared in candidates if self._is_twin(call, v, shared)]
             numbers = {value.number for value, _ in twins}
@@ -154,13 +155,6 @@ class Matching:
     def claim(self, value: Value) -> None:
         self.claimed.add(value.number)
         self._last = max(self._last, value.call)
-
-    def _parts_of(self, numbers: Iterable[int]) -> set[int]:
-        found = set[int]()
-        for value in (self.flow.values[number] for number in numbers):
-            if value.call != LEAF and self.flow.calls[value.call].kind == SERIES:
-                found.update(n for n in value.sources if self.flow.values[n].numel < value.numel)
-        return found
 
     def _find_series(
         self, call: Call, inputs: set[int], expected: Expected, noise: float

@@ -15,10 +15,11 @@ from kernelscope.probes.listener import Listener
 
 from .absorbed import Lost, effect_of
 from .closeness import Closeness, noise_of
-from .flow.calls_and_values import Call, Flow, Read, Value, alias_of, memory_of, nearest, read_tensors
+from .flow.calls_and_values import LEAF, Call, Flow, Read, Value, alias_of, memory_of, nearest, read_tensors
 from .flow.kept_values import sketch_of
 from .layouts import Layout
 from .matching import Expected, Matching
+from .numbers import OtherNumber, other_number
 from .replicas import Replicas
 from .second_opinion import is_unwritten, may_run_again, with_inner_rounding
 
@@ -49,6 +50,7 @@ class ReferenceRun(Listener):
         self.absorbed: dict[int, list[int]] = {}  # unmatched, and the other's in its place, by numbers
         self.harmless = set[tuple[int, int]]()  # unmatched values, and calls for which the difference is none
         self.rounded: list[tuple[Call, Value]] = []  # whole numbers that the other's dtype does not hold
+        self.other_numbers: dict[int, OtherNumber] = {}  # by call
         self.amplified: list[Amplified] = []
         self.failures: list[str] = []
         self.draws_not_found: list[Call] = []
@@ -96,6 +98,7 @@ class ReferenceRun(Listener):
                     before = self._lost_input(launch, call, tensor)
                     if self._judge(call, value, alias_of(tensor), reach):
                         self._note_absorbed(launch, call, value, tensor, before)
+                        self._note_number(launch, call, value, tensor)
                     elif may_run_again(launch):
                         self._judge_again(launch, call, value, tensor)
 
@@ -207,6 +210,23 @@ class ReferenceRun(Listener):
             self.absorbed[number] = effect.wrong
         if effect.is_harmless:
             self.harmless.add((number, call.index))
+
+    def _note_number(self, launch: Launch, call: Call, value: Value, tensor: torch.Tensor) -> None:
+        """The other program ran the same operator on the same values, perhaps with another number."""
+        close = self.close.get(value.number)
+        if close is None or not call.numbers or call.index in self.other_numbers:
+            return
+        made_by = self.matching.flow.values[self.matched[value.number]].call
+        theirs = self.matching.flow.calls[made_by] if made_by != LEAF else None
+        if theirs is None or theirs.operator != call.operator or theirs.numbers == call.numbers:
+            return
+        pairs = zip(call.reads, theirs.reads, strict=False)
+        is_same = len(call.reads) == len(theirs.reads) and all(
+            a in self.matched and self.matching.resolved(self.matched[a]) & self.matching.resolved(b)
+            for a, b in pairs
+        )
+        if is_same and (found := other_number(launch, call, theirs, tensor, close.noise)) is not None:
+            self.other_numbers[call.index] = found
 
     def _judge_whole(self, call: Call, part: torch.Tensor) -> None:
         """What was written part by part may be in the other program as a whole."""

@@ -41,7 +41,7 @@ class ComparedCall:
 class Difference:
     """The first call that differs by more than rounding explains, and what the reference does there."""
 
-    kind: str  # computes | reads | stops | returns | rounds-whole-numbers
+    kind: str  # computes | reads | stops | returns | rounds-whole-numbers | number
     call: ComparedCall  # of the other program
     reference: ComparedCall | None  # what it was compared with
     reads: ComparedCall | None = None  # what it reads in place of what the reference reads
@@ -49,12 +49,16 @@ class Difference:
     difference: float | None = None  # rms, relative
     noise: float | None = None  # what rounding explains of it
     max_abs: float | None = None
+    number: str = ""  # that the call was given, where the reference was given another: eps=0.001
+    reference_number: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         numbers = {name: getattr(self, name) for name in ("difference", "noise", "max_abs")}
         finite = {k: v if v is not None and v < float("inf") else None for k, v in numbers.items()}
         calls = {name: getattr(self, name) for name in ("call", "reference", "reads", "missing")}
-        return {"kind": self.kind, **{k: v.to_dict() if v else None for k, v in calls.items()}, **finite}
+        given = {name: getattr(self, name) or None for name in ("number", "reference_number")}
+        calls_found = {k: v.to_dict() if v else None for k, v in calls.items()}
+        return {"kind": self.kind, **calls_found, **finite, **given}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ class ComparisonResult:
     calls: dict[str, int] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)  # of the values of each program: those compared
+    smallest: tuple[float, float] = (0.0, 0.0)  # error of a result that is seen: in the middle, at most
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failed: str = ""
@@ -141,6 +146,7 @@ class ComparisonResult:
             "calls": self.calls,
             "values": self.values,
             "shares": self.shares,
+            "smallest": {"median": self.smallest[0], "most": self.smallest[1]},
             "failures": self.failures,
             "notes": self.notes,
         }
@@ -186,6 +192,11 @@ class ComparisonResult:
             )
         if self.shares and not self.problem:
             lines.append(f"{self._shares_text()}.")
+        if self.first is None and self.smallest[1]:
+            lines.append(
+                f"An error of less than {self.smallest[0]:.2g} of a call's result (rms; median of the calls, at most "
+                f"{self.smallest[1]:.2g}) cannot be told from rounding."
+            )
         return [*lines, *self.failures[:4], *self.notes]
 
 
@@ -198,7 +209,14 @@ def _difference_lines(first: Difference) -> list[str]:
         lines.append(f"  reads      the result of {first.reads}")
     if first.missing is not None:
         lines.append(f"  instead of {first.missing}")
-    if first.difference is not None and not math.isfinite(first.difference):
+    if first.number:
+        lines.append(f"  number     {first.number}, and in the reference {first.reference_number}")
+        if first.difference is not None:
+            lines.append(
+                f"  how much   in float64 {first.difference:.2g} of its size (rms); rounding explains "
+                f"{first.noise or 0.0:.2g}, so the values alone do not show it"
+            )
+    elif first.difference is not None and not math.isfinite(first.difference):
         lines.append("  how much   one of the two is infinite, NaN or not zero, and the other is not")
     elif first.difference is not None:
         part = f"{first.difference:.2g} of its size (rms); rounding explains {first.noise or 0.0:.2g}"
@@ -219,5 +237,6 @@ _VERBS = {
     "reads": "reads values that differ from the reference's",
     "stops": "leaves its result as it is, and the reference takes one more step",
     "returns": "left what is returned in place of another result of the reference",
+    "number": "was given another number than the reference",
     "rounds-whole-numbers": "gives integers that its dtype cannot represent",
 }

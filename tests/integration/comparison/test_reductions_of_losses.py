@@ -80,3 +80,48 @@ def test_a_factor_after_it_is_named() -> None:
 def test_a_factor_of_one_part_raises_an_alarm() -> None:
     result = kernelscope.compare(lambda: _step(_mean), lambda: _step(_summed, 3, factor=1.01))
     assert result.status == 1, result.details()
+
+
+def _weighed(loss, sizes: tuple[int, ...]) -> list[torch.Tensor]:
+    """Parts of other sizes, each with its share of the loss; the losses are added up."""
+    torch.manual_seed(0)
+    weight = (torch.randn(16, 30) * 0.3).requires_grad_()
+    inputs, targets, total = torch.randn(12, 16), torch.randn(12, 30), 0.0
+    for x, y in zip(inputs.split(sizes), targets.split(sizes), strict=True):
+        made = loss(x @ weight, y, len(x) / 12)
+        made.backward()
+        total = total + made.detach()
+    with torch.no_grad():
+        weight -= 0.1 * weight.grad
+    return [total]
+
+
+WEIGHED = {
+    "sum": lambda x, y, share: (x - y).square().sum() / 360,
+    "mean": lambda x, y, share: (x - y).square().mean() * share,
+    "of rows": lambda x, y, share: (x - y).square().mean(-1).sum() / 12,
+    "summed": lambda x, y, share: F.mse_loss(x, y, reduction="sum") / 360,
+}
+
+
+@pytest.mark.parametrize("sizes", [(12,), (5, 7), (4, 3, 5)], ids=str)
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("sum", "mean"), ("sum", "of rows"), ("of rows", "sum"), ("summed", "of rows"), ("sum", "sum")],
+)
+def test_parts_of_unequal_size_raise_no_alarm(ours: str, theirs: str, sizes: tuple[int, ...]) -> None:
+    reference, other = WEIGHED[ours], WEIGHED[theirs]
+    result = kernelscope.compare(lambda: _weighed(reference, (12,)), lambda: _weighed(other, sizes))
+    assert result.status == 0, result.details()
+    assert result.shares["reference"] > 0.7, result.details()
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("sum", "mean"), ("sum", "of rows"), ("sum", "sum")])
+def test_a_wrong_share_of_unequal_parts_raises_an_alarm(ours: str, theirs: str) -> None:
+    reference, other = WEIGHED[ours], WEIGHED[theirs]
+
+    def wrong(x: torch.Tensor, y: torch.Tensor, share: float) -> torch.Tensor:
+        return other(x, y, share) * (1.01 if len(x) == 7 else 1.0)
+
+    result = kernelscope.compare(lambda: _weighed(reference, (12,)), lambda: _weighed(wrong, (5, 7)))
+    assert result.status == 1, result.details()

@@ -25,7 +25,7 @@ def test_the_last_of_a_chain() -> None:
 def test_of_a_symbolic_size_that_the_call_has_fixed() -> None:
     graph = make_fx(lambda x: (x * 2).sin(), tracing_mode="symbolic")(torch.randn(5, 3)).graph
     nodes = [node for node in graph.nodes if str(node.target) in ("aten.mul.Tensor", "aten.sin.default")]
-    rows = nodes[-1].meta["val"].shape[0]
-    assert by_origin(nodes, torch.empty(7, 3), {str(rows): 7}) is nodes[-1]
-    assert by_origin(nodes, torch.empty(7, 3), {str(rows): 5}) is None
+    rows, columns = map(str, nodes[-1].meta["val"].shape)
+    assert by_origin(nodes, torch.empty(7, 3), {rows: 7, columns: 3}) is nodes[-1]
+    assert by_origin(nodes, torch.empty(7, 3), {rows: 5, columns: 3}) is None
     assert by_origin(nodes, torch.empty(7, 3)) is None  # it is not known

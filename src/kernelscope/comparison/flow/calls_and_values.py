@@ -20,6 +20,7 @@ from kernelscope.shadowing.reference.small_errors.rounding import eps_of, roundi
 
 from .call_parts import parts_of
 from .held_values import HeldValues
+from .numbers_of_calls import Number, numbers_of_launch
 
 _FILLS = ("new_zeros", "new_ones", "new_full", "zero_", "fill_", "uniform_", "normal_", "bernoulli_")
 SERIES = "series"  # the kind of a call that stands for several
@@ -61,6 +62,7 @@ class Call:
     digits: float = 0.0  # one rounding that a library may do inside, where it is coarser than the dtype's
     number: int = -1  # of the program's calls, or of the run's that it was recorded in
     is_continued: bool = False  # a part of a call that is not its first
+    numbers: tuple[tuple[str, Number], ...] = ()  # that it was given, by name
 
     @property
     def operator(self) -> str:
@@ -134,7 +136,7 @@ class Flow:
         kernel = launch.site.kernel
         call = Call(
             0, kernel.name, kernel.kind, launch.phase, _origin(launch), (), _eps(launch), is_draw=is_draw,
-            digits=_digits(launch), number=self._launches,
+            digits=_digits(launch), number=self._launches, numbers=numbers_of_launch(launch),
         )  # fmt: skip
         self._launches += 1
         yield from self.add_parts(call, reads, written_tensors(launch))

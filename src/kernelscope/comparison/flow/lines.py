@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from .calls_and_values import Flow, Value
+from .calls_and_values import LEAF, SERIES, Flow, Value
 
 _ITEM = re.compile(r"\[\d+\]")
 
@@ -24,3 +24,13 @@ def of_one_line(flow: Flow, values: Iterable[Value]) -> list[list[Value]]:
             groups[(*what, call.origin[:callers])].append(value)
     distinct = {tuple(value.number for value in group): group for group in groups.values()}
     return [group for group in distinct.values() if len(group) > 1]
+
+
+def parts_alone(flow: Flow, number: int) -> set[int]:
+    """Of a series, the values that it is made of, none of which is the whole: rows of it, or terms of a sum."""
+    value = flow.values[number]
+    if value.call == LEAF or flow.calls[value.call].kind != SERIES:
+        return set()
+    parts = [flow.values[source] for source in value.sources]
+    is_sum = sum(part.numel for part in parts) > value.numel
+    return {part.number for part in parts if is_sum or part.numel < value.numel}

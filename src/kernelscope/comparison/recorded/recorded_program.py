@@ -8,6 +8,7 @@ from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.analysis.sharding.part import Part, inputs, outputs
 from kernelscope.comparison.candidate import CandidateRun
 from kernelscope.comparison.flow.calls_and_values import Call, Read, Written
+from kernelscope.comparison.flow.numbers_of_calls import Number, numbers_of
 from kernelscope.events import TensorSpec
 from kernelscope.model.call import KernelCall
 from kernelscope.probes.bus import BUS
@@ -43,7 +44,7 @@ def _add(found: CandidateRun, memory: SavedMemory, call: KernelCall, flags: Read
     digits = digits_of(call.kernel_name, specs, flags.switches(call))
     made = Call(
         0, call.kernel_name, call.kind, call.phase, call.stack, (), max(rounding_of_dtypes(specs), digits),
-        is_draw=_draws(call), digits=digits, number=call.index,
+        is_draw=_draws(call), digits=digits, number=call.index, numbers=_numbers(call),
     )  # fmt: skip
     writes: list[Written] = []
     for i in outputs(call):
@@ -72,6 +73,16 @@ def is_workspace(call: KernelCall, position: int) -> bool:
         return False
     others = [each.tensor.dtype for each in call.arguments if each.returned and each.tensor is not None]
     return arg.tensor.dtype == "uint8" and any("float" in dtype for dtype in others)
+
+
+def _numbers(call: KernelCall) -> tuple[tuple[str, Number], ...]:
+    """Those of an operator of ATen."""
+    try:
+        schema = operator_of(call)._schema
+    except NotRunnable:
+        return ()
+    pairs = zip(call.arguments, call.args, strict=True)
+    return numbers_of(schema, {arg.name: given for arg, given in pairs if arg.tensor is None})
 
 
 def _draws(call: KernelCall) -> bool:

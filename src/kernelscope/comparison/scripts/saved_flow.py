@@ -48,6 +48,7 @@ def load(folder: Path) -> CandidateRun:
 
 def _call(form: dict[str, Any]) -> Call:
     lists = {name: tuple(form[name]) for name in ("reads", "nodes", "parts")}
+    lists["numbers"] = tuple((name, number) for name, number in form["numbers"])
     return Call(**(form | lists | {"origin": tuple(Frame(**frame) for frame in form["origin"])}))
 
 

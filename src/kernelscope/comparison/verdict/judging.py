@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from kernelscope.comparison.absorbed import MARGIN
+from kernelscope.comparison.flow.accumulation import is_same_turn
 from kernelscope.comparison.flow.calls_and_values import LEAF, SERIES, Call, Flow, Value
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.comparison.result import Amplifier, ComparisonResult, Difference
@@ -14,9 +15,10 @@ from .explained import Explained, shown
 from .first_steps import right_in_first_steps
 from .last_steps import LastSteps
 from .library_settings import fewer_digits
-from .made_up_for import made_up_for
+from .made_up_for import hidden_differences, made_up_for
+from .other_numbers import other_numbers
 from .parts_and_wholes import differing_together, same_in_sum, same_together
-from .shares import compared_shares
+from .shares import compared_shares, smallest_error
 from .twins import Twins, tainted, with_doubtful
 
 _GAIN = 8.0
@@ -54,6 +56,8 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     found += [explained.of(call) for call in begun.values()]
     found += [_stopped(run, *each) for each in last.missing] if not first else []
     found += [_returned(run, *each) for each in last.exchanged] if not found else []
+    named = {each.call.index for each in found}
+    found += [each for each in other_numbers(run) if each.call.index not in named]
     found.sort(key=lambda each: each.call.index)
     in_parts = bool(found) and run.matching.sums.are_others(run.flow)
     return ComparisonResult(
@@ -66,7 +70,11 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
             "differing": len(bad),
         },
         shares=compared_shares(run), failures=[*failures, *run.failures],
-        notes=[*_unequal_results(run), *(made_up_for(run, twins) if not found else [])],
+        notes=[
+            *_unequal_results(run),
+            *([*made_up_for(run, twins), *hidden_differences(run, twins)] if not found else []),
+        ],
+        smallest=smallest_error(run),
     )  # fmt: skip
 
 
@@ -100,18 +108,31 @@ def _added_to_zeros(run: ReferenceRun, placed: set[int]) -> set[int]:
 
 
 def _is_explained(run: ReferenceRun, value: Value) -> bool:
-    """Whether it is a value that was found, or one of the reference's that was not, but for rounding."""
-    kept = run.matching.kept.tensors
+    """Whether it is a value that was found, or one of the reference's that was not, but for rounding.
+
+    Between the same backward passes: what an average was a step before explains nothing.
+    """
+    kept, other = run.matching.kept.tensors, run.matching.flow
+    made_by = other.calls[value.call] if value.call != LEAF else None
     for number in run.matching.claimed:
+        if made_by is not None and not _is_of_turn(other, number, made_by):
+            continue
         if kept[number].shape == kept[value.number].shape and torch.equal(kept[number], kept[value.number]):
             return True  # a kernel may write a value to two places
     for number, expected in run.unmatched.items():
         ours = run.flow.values[number]
+        if made_by is not None and not _is_of_turn(run.flow, number, made_by):
+            continue
         if ours.numel == value.numel and bool(ours.eps) == bool(value.eps):
             found = run.matching.compare(value, expected)
             if found.excess <= MARGIN:
                 return True
     return False
+
+
+def _is_of_turn(flow: Flow, number: int, made_by: Call) -> bool:
+    call = flow.values[number].call
+    return call == LEAF or is_same_turn(flow.calls[call], made_by)
 
 
 def _rounded(run: ReferenceRun, call: Call, value: Value) -> Difference:

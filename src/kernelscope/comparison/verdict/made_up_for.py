@@ -34,6 +34,31 @@ def made_up_for(run: ReferenceRun, twins: Twins) -> list[str]:
     return list(found.values())
 
 
+def hidden_differences(run: ReferenceRun, twins: Twins) -> list[str]:
+    """A sentence for each line whose result differs although what is computed from it is the same."""
+    found: dict[object, str] = {}
+    ours = {b: a for a, b in twins.pairs.items()}
+    for number, close in sorted(twins.made_up_for.items()):
+        value, reference = run.matching.flow.values[number], run.flow.values[ours[number]]
+        if LEAF in (value.call, reference.call) or value.numel < _FEW:
+            continue
+        call, own = run.matching.flow.calls[value.call], run.flow.calls[reference.call]
+        if call.operator != own.operator or not _reads_the_same(twins, own, call):
+            continue
+        found.setdefault(
+            (call.name, call.origin[:1]),
+            f"{shown(call)} differs from {shown(own)} of the reference by {close.difference:.2g} of its size, and "
+            f"rounding explains {close.noise:.2g}; what is computed from it is the same but for rounding, so the "
+            "results do not tell whether that is an error",
+        )
+    return list(found.values())[:_MOST]
+
+
+def _reads_the_same(twins: Twins, ours: Call, theirs: Call) -> bool:
+    places = twins.places(ours, theirs)
+    return bool(places) and all(twins.is_same(a, b) for a, b in places)
+
+
 def _changed(run: ReferenceRun, twins: Twins, ours: Call) -> Iterator[tuple[Call, Call]]:
     """What made a value, and the call of the same operator that reads it where this one reads another."""
     other = run.matching.flow

@@ -1,8 +1,9 @@
-"""How much of each program was compared."""
+"""How much of each program was compared, and how closely."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import median
 
 from kernelscope.comparison.flow.calls_and_values import LEAF, SERIES, Flow
 from kernelscope.comparison.reference import ReferenceRun
@@ -17,6 +18,17 @@ def compared_shares(run: ReferenceRun) -> dict[str, float]:
         "reference": _share(run.flow, run.matched),
         "other": _share(other, with_parts(other, run.matching.claimed)),
     }
+
+
+def smallest_error(run: ReferenceRun) -> tuple[float, float]:
+    """Of the results that were compared: the smallest error that would be seen, in the middle and at most."""
+    found = [each.smallest for number, each in run.close.items() if _is_data(run, number) and each.smallest]
+    return (median(found), max(found)) if found else (0.0, 0.0)
+
+
+def _is_data(run: ReferenceRun, number: int) -> bool:
+    value = run.flow.values[number]
+    return bool(value.eps) and run.matching.says_much(run.matched[number])
 
 
 def _share(flow: Flow, placed: Iterable[int]) -> float:

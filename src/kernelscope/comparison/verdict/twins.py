@@ -10,8 +10,11 @@ from collections import defaultdict
 
 from kernelscope.comparison.absorbed import MARGIN
 from kernelscope.comparison.closeness import Closeness
-from kernelscope.comparison.flow.calls_and_values import LEAF, SERIES, Call, Flow
+from kernelscope.comparison.flow.calls_and_values import LEAF, Call, Flow
+from kernelscope.comparison.flow.lines import parts_alone
 from kernelscope.comparison.reference import ReferenceRun
+
+from .blame import constants, with_parts
 
 
 class Twins:
@@ -22,6 +25,7 @@ class Twins:
         self.pairs: dict[int, int] = dict(run.matched)
         self._taken = set(run.matching.claimed)
         self.close: dict[int, Closeness] = {}  # by number of the other's value, of those that differ
+        self.made_up_for: dict[int, Closeness] = {}  # of those that differ: the calls that read them do too
         self.doubtful: set[int] = set()  # of the others: those at the limit
         self._by_operator: dict[str, list[Call]] = defaultdict(list)
         for call in self.other.calls:
@@ -31,7 +35,23 @@ class Twins:
                 self._same_inputs(call)
             for call in reversed(run.flow.calls):
                 self._same_result(call)
+        self._forgive_constants()
         self._forgive_harmless()
+
+    def _forgive_constants(self) -> None:
+        """A number that a gradient begins with, such as 1/n, is divided in other steps in the other program.
+
+        Both have the same wherever it meets what was computed from data.
+        """
+        run = self._run
+        placed = with_parts(self.other, run.matching.claimed)
+        ours, theirs = constants(run.flow, set(run.matched)), constants(self.other, placed)
+        for a, b in self.pairs.items():
+            if b not in self.close or a not in ours or b not in theirs:
+                continue
+            here, there = _first_of_data(run.flow, a, ours), _first_of_data(self.other, b, theirs)
+            if here and there and here <= run.matched.keys() and there <= placed:
+                del self.close[b]
 
     def _forgive_harmless(self) -> None:
         """What differs, but not for the calls that read it: they compute the same in another way."""
@@ -48,7 +68,7 @@ class Twins:
                 )
             ):
                 forgiven.add(value.number)
-                del self.close[theirs]
+                self.made_up_for[theirs] = self.close.pop(theirs)
 
     def twin_of(self, call: Call) -> Call | None:
         """The other program's call in the place of this one of the reference."""
@@ -81,10 +101,8 @@ class Twins:
                 return
 
     def _is_part(self, ours: int, theirs: int) -> bool:
-        """Of a series, one of the values that it is made of, and smaller than the whole."""
-        made_by = self.other.values[self.pairs[ours]].call
-        is_series = made_by != LEAF and self.other.calls[made_by].kind == SERIES
-        return is_series and self.other.values[theirs].numel < self._run.flow.values[ours].numel
+        """Of a series, one of the values that it is made of, and not the whole."""
+        return theirs in parts_alone(self.other, self.pairs[ours])
 
     def _join_results(self, call: Call, other: Call) -> bool:
         if len(call.writes) != len(other.writes):
@@ -126,6 +144,16 @@ class Twins:
     def _differs_in_form(self, ours: int, theirs: int) -> bool:
         a, b = self._run.flow.values[ours], self.other.values[theirs]
         return a.numel != b.numel or bool(a.eps) != bool(b.eps)
+
+
+def _first_of_data(flow: Flow, number: int, constant: set[int]) -> set[int]:
+    """What is computed from this constant and from data, by way of constants alone."""
+    found, todo = set[int](), [number]
+    while todo:
+        made = {n for reader in flow.values[todo.pop()].readers for n in flow.calls[reader].writes} - found
+        found |= made
+        todo += [n for n in made if n in constant]
+    return found - constant
 
 
 def with_doubtful(flow: Flow, wrong: set[int], doubtful: set[int]) -> set[int]:
