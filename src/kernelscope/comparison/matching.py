@@ -130,7 +130,9 @@ class Matching:
         reads = list(reads)
         inputs = {n for number in reads for n in self._origins[number]}
         candidates = self._candidates(call, inputs, expected.tensor, noise)
-        wholes = inputs.difference(*(parts_alone(self.flow, number) for number in reads))  # a call that reads a part of what this one reads is no twin
+        wholes = inputs.difference(
+            *(parts_alone(self.flow, number) for number in reads)
+        )  # a call that reads a part of what this one reads is no twin
         if is_direct and self._has_twin(call, wholes, expected.tensor.numel()):
             twins = [(v, shared) for v, shared in candidates if self._is_twin(call, v, shared)]
             numbers = {value.number for value, _ in twins}

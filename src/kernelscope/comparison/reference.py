@@ -17,9 +17,9 @@ from .absorbed import Lost, effect_of
 from .closeness import Closeness, noise_of
 from .flow.calls_and_values import LEAF, Call, Flow, Read, Value, alias_of, memory_of, nearest, read_tensors
 from .flow.kept_values import sketch_of
+from .flow.other_numbers import OtherNumber, other_number
 from .layouts import Layout
 from .matching import Expected, Matching
-from .numbers import OtherNumber, other_number
 from .replicas import Replicas
 from .second_opinion import is_unwritten, may_run_again, with_inner_rounding
 

@@ -51,11 +51,13 @@ class Difference:
     max_abs: float | None = None
     number: str = ""  # that the call was given, where the reference was given another: eps=0.001
     reference_number: str = ""
+    forward: ComparedCall | None = None  # in a recorded backward pass: what the gradient is of
 
     def to_dict(self) -> dict[str, Any]:
         numbers = {name: getattr(self, name) for name in ("difference", "noise", "max_abs")}
         finite = {k: v if v is not None and v < float("inf") else None for k, v in numbers.items()}
-        calls = {name: getattr(self, name) for name in ("call", "reference", "reads", "missing")}
+        names = ("call", "reference", "reads", "missing", "forward")
+        calls = {name: getattr(self, name) for name in names}
         given = {name: getattr(self, name) or None for name in ("number", "reference_number")}
         calls_found = {k: v.to_dict() if v else None for k, v in calls.items()}
         return {"kind": self.kind, **calls_found, **finite, **given}
@@ -194,8 +196,8 @@ class ComparisonResult:
             lines.append(f"{self._shares_text()}.")
         if self.first is None and self.smallest[1]:
             lines.append(
-                f"An error of less than {self.smallest[0]:.2g} of a call's result (rms; median of the calls, at most "
-                f"{self.smallest[1]:.2g}) cannot be told from rounding."
+                f"Errors below {self.smallest[0]:.2g} of a call's result (rms; median of the calls, at most "
+                f"{self.smallest[1]:.2g}) cannot be distinguished from rounding."
             )
         return [*lines, *self.failures[:4], *self.notes]
 
@@ -209,6 +211,8 @@ def _difference_lines(first: Difference) -> list[str]:
         lines.append(f"  reads      the result of {first.reads}")
     if first.missing is not None:
         lines.append(f"  instead of {first.missing}")
+    if first.forward is not None:
+        lines.append(f"  forward    {first.forward}")
     if first.number:
         lines.append(f"  number     {first.number}, and in the reference {first.reference_number}")
         if first.difference is not None:
@@ -237,6 +241,6 @@ _VERBS = {
     "reads": "reads values that differ from the reference's",
     "stops": "leaves its result as it is, and the reference takes one more step",
     "returns": "left what is returned in place of another result of the reference",
-    "number": "was given another number than the reference",
+    "number": "was given a number that differs from the reference's",
     "rounds-whole-numbers": "gives integers that its dtype cannot represent",
 }

@@ -17,12 +17,11 @@ from kernelscope.probes.probe_list import PROBES
 from kernelscope.shadowing.api import listening
 from kernelscope.shadowing.run_once import leaves_of
 
-from .batches import Batch, Selection
+from .batches import Batch, Dims, NoRows, Selection
 from .flow import Flow, Value
 from .following import Following
 from .judging import Judge
 from .result import InvarianceResult, ResultDifference
-from .row_dims import Dims, NoRows
 from .verdicts import excuse_orders, verdicts, with_suspect
 
 Results = dict[str, torch.Tensor]
@@ -45,7 +44,7 @@ def check_invariance(
 
     dim  the dimension that holds the rows: of each tensor argument that has as many of them as the first one;
          or a tuple with a dimension for each argument, None for one without rows; or a dictionary by name.
-         An entry may have the form of its argument, as `in_dims` of torch.vmap: (0, {"mask": 1, "table": None})
+         An entry may have the form of its argument, as in `in_dims` of torch.vmap: (0, {"mask": 1})
     ops  "graph" compiles the function and follows its kernels; "all" runs it as it is and follows eager
          operators too
 

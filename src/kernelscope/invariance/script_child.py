@@ -11,8 +11,8 @@ from kernelscope.determinism.noted_calls import NotedCall, NotedCalls, name_of
 from kernelscope.shadowing.script_child import run_words
 
 from .api import check_invariance
+from .batches import Dims, parsed_dims
 from .result import InvarianceResult
-from .row_dims import Dims, parsed_dims
 from .script_result import script_form, script_text
 
 

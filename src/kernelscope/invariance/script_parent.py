@@ -11,7 +11,10 @@ from kernelscope.text.process_ends import how_it_ended
 def check_script(
     words: list[str], *, dim: str, ops: str, verbose: bool, stdout: TextIO | None
 ) -> tuple[dict[str, Any], str]:
-    """Run script.py … or -m module … in a child: the result as JSON and as text. `dim` is as on the command line."""
+    """Run script.py … or -m module … in a child: the result as JSON and as text.
+
+    `dim` is as on the command line.
+    """
     options = [dim, ops, "verbose" if verbose else "short"]
     answer, status = answer_of("kernelscope.invariance.script_child", options, words, stdout)
     if answer is None:

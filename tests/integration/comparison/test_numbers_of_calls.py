@@ -94,7 +94,7 @@ def test_it_is_said_how_small_an_error_cannot_be_told_from_rounding() -> None:
     alike = _compared(_norm, 1e-5, 1e-5)
     median, most = alike.smallest
     assert 0.001 < median <= most < 0.2
-    assert f"An error of less than {median:.2g} of a call's result" in str(alike)
+    assert f"Errors below {median:.2g} of a call's result" in str(alike)
     in_float32 = kernelscope.compare(lambda: _norm(torch.float32, 1e-5), lambda: _norm(torch.float32, 1e-5))
     assert in_float32.smallest[1] < 1e-4
 
@@ -109,7 +109,7 @@ def _moments(dtype: torch.dtype, beta: float) -> None:
 def test_a_difference_that_is_made_up_for_is_noted() -> None:
     result = _compared(_moments, 0.95, 0.9)
     assert result.status == 0, result.details()
-    note = next(note for note in result.notes if "do not tell whether that is an error" in note)
+    note = next(note for note in result.notes if "do not show whether that is an error" in note)
     assert "aten.mul.Tensor (forward)" in note
     assert _compared(_moments, 0.9, 0.9).notes == []
 

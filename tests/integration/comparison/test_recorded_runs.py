@@ -19,7 +19,6 @@ from kernelscope.comparison.result import ComparisonResult
 
 _LOW = Setup(torch.bfloat16)
 _QUICK = {"stale"}
-_BACKWARD = {"detached"}  # a run has the line of backward(), not that of the forward operator
 
 
 def _recorded(path: Path, program: Callable[[], Any], **how: Any) -> Path:
@@ -49,13 +48,34 @@ def test_an_error_is_named_and_rounding_is_not(name: str, tmp_path: Path) -> Non
     result = kernelscope.diff(first, wrong, calibrate=True)
     assert result.status == 1, result.details()
     assert result.first is not None
-    named = [result.first.call, result.first.reads, result.first.missing, result.first.reference]
+    first = result.first
+    named = [first.call, first.reads, first.missing, first.reference, first.forward]
     with open(str(training_programs.__file__), encoding="utf-8") as text:
         planted = {i for i, line in enumerate(text, start=1) if f"# planted: {name}" in line}
     found = {each.origin[0].line for each in named if each is not None and each.origin}
-    assert found & planted or (name in _BACKWARD and result.first.call.phase == "backward"), result.details()
+    assert found & planted, result.details()
     call = kernelscope.load(wrong).calls[result.first.call.index]
     assert (call.kernel_name, call.stack) == (result.first.call.name, result.first.call.origin)
+
+
+def test_an_error_in_a_backward_pass_has_the_forward_call(tmp_path: Path) -> None:
+    """A run has the line of backward() for all that follows from it."""
+
+    def program(detached: bool) -> None:
+        torch.manual_seed(0)
+        first, second = (torch.randn(8, 8).requires_grad_() for _ in range(2))
+        hidden = torch.tanh(torch.randn(4, 8) @ first)
+        given = hidden.detach() if detached else hidden
+        gate = torch.sigmoid(given @ second)  # its gradient is missing
+        (gate * hidden).square().sum().backward()
+
+    result = _compared(tmp_path, lambda: program(False), lambda: program(True))
+    assert result.first is not None, result.details()
+    assert (result.first.call.phase, result.first.forward.phase) == ("backward", "forward")
+    with open(__file__, encoding="utf-8") as text:
+        line = next(i for i, each in enumerate(text, start=1) if "# its gradient is missing" in each)
+    assert result.first.forward.origin[0].line == line, result.details()
+    assert f"  forward    {result.first.forward}" in str(result)
 
 
 def test_compiled_code_of_another_dtype_raises_no_alarm(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`dim` says where the rows are: one number, an entry for each argument, by name, or in an argument's form."""
+"""`dim` says where the rows are: a number, an entry for each argument, by name, or in an argument's form."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernelscope.invariance.batches import Batch
-from kernelscope.invariance.row_dims import NoRows, dims_of, parsed_dims
+from kernelscope.invariance.batches import Batch, NoRows, dims_of, parsed_dims
 
 X, TABLE = torch.zeros(4, 9), torch.zeros(9, 2)
 

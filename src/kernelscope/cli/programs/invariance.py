@@ -36,8 +36,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_dims,
         default="0",
         metavar="DIMS",
-        help="dimension of the arguments that holds the rows (default 0); for each argument: 0,1,none; by name: "
-        "x=0,mask=none",
+        help="dimension of the arguments that holds the rows (default 0); for each argument: 0,1,none; "
+        "by name: x=0,mask=none",
     )
     parser.add_argument(
         "--ops",

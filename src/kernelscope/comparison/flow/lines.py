@@ -27,7 +27,7 @@ def of_one_line(flow: Flow, values: Iterable[Value]) -> list[list[Value]]:
 
 
 def parts_alone(flow: Flow, number: int) -> set[int]:
-    """Of a series, the values that it is made of, none of which is the whole: rows of it, or terms of a sum."""
+    """Of a series, the values that it is made of, of which none is the whole: rows, or terms of a sum."""
     value = flow.values[number]
     if value.call == LEAF or flow.calls[value.call].kind != SERIES:
         return set()

@@ -53,6 +53,7 @@ def diff_calibrated(a: AnyRun, b: AnyRun) -> ComparisonResult:
     from kernelscope.comparison.matching import Matching
     from kernelscope.comparison.verdict.judging import judged
 
+    from .forward_calls import with_forward
     from .recorded_program import recorded_program
     from .replayed_reference import ReplayedReference, compiled_calls
 
@@ -67,6 +68,8 @@ def diff_calibrated(a: AnyRun, b: AnyRun) -> ComparisonResult:
     replayed = ReplayedReference(Matching(found.flow, found.kept), reference, flags[0])
     replayed.replay()
     result = judged(replayed, found.failures)
+    if result.first is not None:
+        result.first = with_forward(result.first, replayed.flow, found.flow)
     for device in sorted(replayed.missing_devices):
         result.notes.append(f"this machine does not have {device}: the reference was run again on the CPU")
     for draw in replayed.draws_not_found[:1]:

@@ -16,7 +16,9 @@ def other_numbers(run: ReferenceRun) -> list[Difference]:
         numbers = f"{each.name}={_text(each.number)}", f"{each.name}={_text(each.reference)}"
         found.setdefault(
             (theirs.name, theirs.origin[:1], numbers),
-            Difference("number", shown(theirs), shown(ours), None, None, each.effect, each.noise, None, *numbers),
+            Difference(
+                "number", shown(theirs), shown(ours), None, None, each.effect, each.noise, None, *numbers
+            ),
         )
     return list(found.values())
 

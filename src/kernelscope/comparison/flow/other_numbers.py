@@ -1,7 +1,7 @@
 """Numbers that calls were given, such as an epsilon: another one makes a difference that rounding may hide.
 
-Where both programs run the same operator on the same values and its results are the same but for rounding, the
-numbers tell what the values cannot. How much the other number changes is measured in float64.
+Where both programs run the same operator on the same values and its results are the same but for rounding,
+the numbers tell what the values cannot. How much the other number changes is measured in float64.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from kernelscope.comparison.rows_of_scores import MASKED
+from kernelscope.comparison.second_opinion import may_run_again, same_result
 from kernelscope.probes.launch import Launch
 
-from .flow.calls_and_values import Call
-from .flow.numbers_of_calls import Number, by_name
-from .rows_of_scores import MASKED
-from .second_opinion import may_run_again, same_result
+from .calls_and_values import Call
+from .numbers_of_calls import Number, by_name
 
 _ROUNDINGS = 4.0  # of a number that may have been read from a tensor
 _SEEN = 16 * torch.finfo(torch.float32).eps  # what rounding in float32 does not explain
@@ -73,7 +73,7 @@ def _differ(ours: Number, theirs: Number, eps: float) -> bool:
 
 def _effect(launch: Launch, numbers: Mapping[str, Number], tensor: torch.Tensor) -> float | None:
     """Of these numbers in the place of its own: how far the result moves, in float64."""
-    named = tree_map(_wide, by_name(launch.func._schema, launch.args, launch.kwargs))
+    named = tree_map(_wide, by_name(_schema_of(launch), launch.args, launch.kwargs))
     try:
         own = same_result(launch, tensor, launch.func(**named))
         other = same_result(launch, tensor, launch.func(**named | numbers))
@@ -87,6 +87,10 @@ def _effect(launch: Launch, numbers: Mapping[str, Number], tensor: torch.Tensor)
     size = float(own[finite].norm())
     apart = float((other - own)[finite].norm())
     return apart / size if size else float(apart > 0)
+
+
+def _schema_of(launch: Launch) -> Any:
+    return getattr(launch.func, "_schema", None)
 
 
 def _wide(part: Any) -> Any:
