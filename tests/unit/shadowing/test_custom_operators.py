@@ -10,8 +10,9 @@ import torch
 from torch.library import Library
 
 import kernelscope
-from kernelscope.shadowing.reference.custom_operators import copied_as_it_lies, is_custom
-from kernelscope.shadowing.regions.operator_modes import Notes, WritesToInput
+from kernelscope.shadowing.reference.custom_operators import OnlyDeclaredWrites, copied_as_it_lies, is_custom
+from kernelscope.shadowing.reference.written_arguments import write_back
+from kernelscope.shadowing.regions.operator_modes import Notes, Wide, WritesToInput
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,76 @@ def test_a_program_gets_the_same_with_an_undeclared_write(
     with kernelscope.shadow():
         shadowed = run()
     assert all(map(torch.equal, shadowed, bare))
+
+
+@pytest.fixture(scope="module")
+def listing() -> Iterator[torch._ops.OpOverload]:
+    """Returns the double of the first of a list, and doubles the last, which it does not declare."""
+    library = Library("kernelscope_listed", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define("double(Tensor?[] xs) -> Tensor")
+
+    def double(xs: list[torch.Tensor | None]) -> torch.Tensor:
+        assert xs[0] is not None
+        assert xs[-1] is not None
+        made = xs[0] * 2
+        xs[-1].mul_(2)
+        return made
+
+    library.impl("double", double, "CPU")
+    library.impl("double", lambda xs: torch.empty_like(xs[0]), "Meta")
+    yield torch.ops.kernelscope_listed.double.default
+    library._destroy()  # type: ignore[no-untyped-call]
+
+
+def test_an_undeclared_write_to_a_value_that_has_no_node_of_its_own(listing: torch._ops.OpOverload) -> None:
+    """Two buffers of one kernel, of the same shape: which holds which value is not known."""
+
+    def fn(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        b = y.cos()
+        return listing([x.sin(), None, b]) + 1, b * 2
+
+    result = kernelscope.check_correctness(fn, torch.randn(5), torch.randn(5))
+    found = [(c.verdict, c.kernel_name, c.argument) for c in result.culprits]
+    assert found == [("foreign-write", "kernelscope_listed.double.default", "xs[2]")], str(result)
+    assert any("result 1 of fn differs" in note for note in result.notes), str(result)
+
+
+def test_an_undeclared_write_to_an_input_does_not_accuse_a_step(listing: torch._ops.OpOverload) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return listing([x.sin(), y]) + 1
+
+    result = kernelscope.check_correctness(fn, torch.randn(5), torch.randn(5))
+    assert [(c.verdict, c.argument) for c in result.culprits] == [("foreign-write", "xs[1]")], str(result)
+    assert not result.failures, result.details()
+
+
+def test_an_undeclared_write_also_happens_in_float64(clearing: torch._ops.OpOverload) -> None:
+    """Otherwise what compiled code makes without it would be as float64 has it."""
+    x, mode = torch.arange(3.0, dtype=torch.float64), Wide()
+    mode.learn(x, torch.float32)
+    with mode:
+        clearing(x)
+    assert x.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("declares", [False, True])
+def test_only_what_is_declared_is_written(declares: bool) -> None:
+    library = Library("kernelscope_declared", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define(f"add(Tensor{'(a!)' if declares else ''}[] xs, Tensor y) -> Tensor")
+
+    def add(xs: list[torch.Tensor], y: torch.Tensor) -> torch.Tensor:
+        xs[0].add_(y)
+        return y * 2
+
+    library.impl("add", add, "CPU")
+    x, y = torch.zeros(3), torch.ones(3)
+    try:
+        with OnlyDeclaredWrites(write_back):
+            made = torch.ops.kernelscope_declared.add([x], y)
+    finally:
+        library._destroy()  # type: ignore[no-untyped-call]
+    assert x.tolist() == [float(declares)] * 3
+    assert made.tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,10 @@ class Holdings:
     def __iter__(self) -> Iterator[str]:
         return (name for name, held in self._held.items() if held.node is not None)
 
+    def written(self) -> list[str]:
+        """All variables, also those whose contents are the value of no node."""
+        return list(self._held)
+
     def node(self, name: str) -> Node | None:
         held = self._held.get(name)
         return held.node if held is not None else None

@@ -194,10 +194,11 @@ class Wide(ThreadMode):
             return made
 
         result = func(*tree_map(narrow, args), **tree_map(narrow, kwargs))
-        if _writes(func) or not hasattr(func, "_schema"):
-            for value, made in pairs:
-                if made is not value:
-                    value.copy_(made)
+        may_write = _writes(func) or not hasattr(func, "_schema")
+        for value, made in pairs:
+            is_written = may_write or (is_custom(func) and not is_equal(made, value.to(made.dtype)))
+            if made is not value and is_written:
+                value.copy_(made)
             same = {id(made): value for value, made in pairs}
             result = tree_map(lambda r: same.get(id(r), r), result)
         return widen(result)

@@ -100,9 +100,9 @@ class FirstAten:
 
     def _second(self, side: Side, name: str, made: Made | None) -> Verdict | None:
         """What the ATen graph computes, judged by the traced graph in eager and float64; None: cannot."""
-        computed = side.eager(name)
-        if made is None:
+        if made is None or name not in side.outputs:
             return None
+        computed = side.eager(name)
         if not isinstance(made.value, torch.Tensor) or not isinstance(computed, torch.Tensor):
             return None
         if computed.shape != made.value.shape or computed.dtype != made.value.dtype:

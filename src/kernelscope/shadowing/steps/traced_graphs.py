@@ -14,10 +14,11 @@ from torch.utils._pytree import tree_flatten
 from kernelscope.probes.compiler_steps.fx_stages import Traced
 from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.program_state import own_autograd_state
+from kernelscope.shadowing.reference.custom_operators import OnlyDeclaredWrites
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.node_kinds import can_be_left_out, effect_of, why_not_again
 from kernelscope.shadowing.reference.small_errors.rounding import eps_of
-from kernelscope.shadowing.reference.written_arguments import unwritten
+from kernelscope.shadowing.reference.written_arguments import unwritten, write_back
 from kernelscope.shadowing.regions.copies import Snapshot
 from kernelscope.shadowing.regions.operator_modes import Notes, Wide
 from kernelscope.shadowing.regions.second_opinion import judge_whole
@@ -76,6 +77,7 @@ def run_traced(
         stack.enter_context(torch.set_grad_enabled(traced.has_grad))
         for device, dtype in traced.autocast:
             stack.enter_context(torch.autocast(device, dtype=dtype))
+        stack.enter_context(OnlyDeclaredWrites(write_back))  # the launch of one that does not is wrong
         if mode is not None:
             stack.enter_context(mode)
         try:

@@ -62,19 +62,20 @@ class MemoryCheck:
         """What this kernel is about to read, and was changed by an undeclared write, or never written."""
         self._launched[index] = launch.site.kernel.name
         self._launched.pop(index - _LAUNCHES_KEPT, None)
-        held = {name: value for name in state.holds if isinstance(value := alive.get(name), torch.Tensor)}
+        names = state.holds.written()
+        held = {name: value for name in names if isinstance(value := alive.get(name), torch.Tensor)}
         call = self._call(launch.graph_call)
         launched = launch.site.kernel.name, launch.site.line
         call.launched.append(launched)
-        names = {arg.wrapper_name for arg in launch.site.args if arg.role in ("in", "inout")} & held.keys()
+        reads = {arg.wrapper_name for arg in launch.site.args if arg.role in ("in", "inout")} & held.keys()
         changes: list[Change] = []
         with quiet():
             if isinstance(call.watch, PlannedWatch):
                 call.ran[index] = Ran(launch.site, launch.phase)
                 written = [launch.flat[i] for i in launch.point.written]
-                call.watch.before(held, names, written, index, launched)
+                call.watch.before(held, reads, written, index, launched)
             else:
-                changes = call.watch.before(held, names, index)
+                changes = call.watch.before(held, reads, index)
         found = [self._foreign(index, launch, change) for change in changes]
         return [*_uninitialised_reads(index, launch, state), *found]
 
