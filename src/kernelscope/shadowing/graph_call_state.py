@@ -105,6 +105,7 @@ class GraphCallState:
         self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: its kernel's inputs
         self.makers: dict[str, list[str]] = {}
         self.pieces: dict[str, Culprit] = {}  # by piece: its last maker
+        self.wrong: set[str] = set()  # kernels that are
         self.symbols: dict[str, Any] = {}
 
     def at(self, functions: Sequence[str], line: int) -> GraphCallState:

@@ -75,13 +75,12 @@ class Session(Listener):
         """With `launches`, nothing else is checked; with `every`, all executions of functions are."""
         self.result = result
         self.results = GraphResults(self.graph_returned)  # installed by `listening`
-        self.regions = RegionCheck(
-            lambda: self.result, self._steps_again, every=every
-        )  # installed by `listening`
+        self._launches = launches or LaunchCheck(result, offload=offload)
+        # Installed by `listening`.
+        self.regions = RegionCheck(lambda: self.result, self._steps_again, self._doubted, every=every)
         self._wrong = wrong
         self._reported = 0  # culprits, to `wrong`
         self._inputs: dict[int, list[Any]] = {}  # by graph call, for `wrong`
-        self._launches = launches or LaunchCheck(result, offload=offload)
         self._memory = MemoryCheck()
         self.checks_all = launches is None
         self._lowered: dict[str, LoweredGraph] = {}  # by the wrapper's path
@@ -164,10 +163,9 @@ class Session(Listener):
         check = self._checks.get(path)
         if check is None or not self.checks_all:
             return
-        if check.is_over:
-            with self._guarded("compiler steps"):
-                self.regions.called.add(path, inputs)
-        else:
+        with self._guarded("compiler steps"):
+            self.regions.called.add(path, check.by_name(inputs))
+        if not check.is_over:
             check.is_over = True
             with self._guarded("compiler steps"):
                 check.run(inputs, self.result)
@@ -176,12 +174,16 @@ class Session(Listener):
     def _steps_again(
         self, given: Snapshot, forward: Sequence[CalledGraph], backward: Sequence[CalledGraph]
     ) -> None:
-        """A function is wrong in a later execution, and nothing that was noticed before explains it."""
+        """A function is wrong later, or for the gradients that came in, and nothing else explains it."""
         behind = [check for each in backward if (check := self._checks.get(each.path)) is not None]
+        gradients = {name: value for each in backward for name, value in each.inputs(given).items()}
         for each in forward:
             if (check := self._checks.get(each.path)) is not None:
                 with self._guarded("compiler steps"):
-                    self.result.add(*check.again(each.inputs(given), behind))
+                    self.result.add(*check.again(each.inputs(given), behind, gradients))
+
+    def _doubted(self, launch: int) -> Culprit | None:
+        return self._launches.doubts.blamed_since(launch)
 
     def before(self, launch: Launch) -> Pending | None:
         state = self._states.get(launch.graph_call)

@@ -70,3 +70,18 @@ def test_parts_of_a_result_that_get_another_layout() -> None:
         compiled(x, w, stride=2, padding=1, output_padding=1).sum().backward()
     assert not result, str(result)
     assert [str(each) for each in result.unchecked] == []
+
+
+def test_a_function_that_is_wrong_settles_a_doubt() -> None:
+    """The reader needs a sum that was written to in place: it cannot be judged together with the kernel."""
+
+    def conjugated(x: torch.Tensor) -> torch.Tensor:
+        y = (x + 2).contiguous()
+        y.as_strided([32], [1]).add_(x.reshape(-1))
+        pairs = torch.slice_scatter(y, y[:4] * 2, 0, 0, 8, 2) * y * 2
+        return torch.view_as_real(torch.view_as_complex(pairs.reshape(-1, 2).contiguous()).conj() * 2)
+
+    torch._dynamo.reset()
+    with wrong_element(0, 1) as planted:
+        result = kernelscope.check_correctness(conjugated, torch.randn(8, 2, 2))
+    assert [c.kernel_name for c in result.culprits] == [planted.kernel], str(result)

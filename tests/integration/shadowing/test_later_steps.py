@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -18,6 +19,7 @@ from torch.nn import functional as F
 
 import kernelscope
 from kernelscope.shadowing.regions.copies import Snapshot
+from kernelscope.shadowing.regions.eager_run import Eager
 from kernelscope.shadowing.steps.inputs import CalledGraph
 
 aten = torch.ops.aten
@@ -137,6 +139,57 @@ def test_the_step_and_the_line_are_named(late: _Late) -> None:
     assert any("differs from eager" in note for note in result.notes)
 
 
+_MADE = {"dtype": torch.float32, "device": torch.device("cpu"), "pin_memory": False}
+
+
+def _limits_gradients(graph: torch.fx.Graph) -> None:
+    for node in list(graph.nodes):
+        if node.op == "placeholder" and node.name.startswith("tangents"):
+            with graph.inserting_after(node):
+                limited = graph.call_function(aten.minimum.default, (node, node))
+            with graph.inserting_before(limited):
+                limit = graph.call_function(aten.full.default, ([6], 50.0), _MADE)
+            limited.args = node, limit
+            limited.meta["val"] = limit.meta["val"] = node.meta["val"]
+            node.replace_all_uses_with(
+                limited, delete_user_cb=lambda user, new=(limited, limit): user not in new
+            )
+
+
+class _LimitsGradients(_Replaces):
+    def __init__(self) -> None:
+        pass
+
+    def __call__(self, graph: torch.fx.Graph) -> None:  # type: ignore[override]
+        _limits_gradients(graph)
+
+
+@pytest.mark.parametrize("scales", [(1, 1, 300), (300,)], ids=["later", "first"])
+@pytest.mark.parametrize("name", ["joint_custom_post_pass", "post_grad_custom_pre_pass"])
+def test_a_pass_that_is_wrong_for_large_gradients_alone(name: str, scales: tuple[float, ...]) -> None:
+    """Those that are made up are small, and so are those of the first executions."""
+    compiled = torch.compile(_rectified)
+    with config.patch({name: _LimitsGradients()}), kernelscope.shadow() as result:
+        for scale in scales:
+            assert not result
+            (compiled(torch.linspace(-2, 2, 6, requires_grad=True)).sum() * scale).backward()
+    assert [(c.verdict, name in c.kernel_name) for c in result.culprits] == [("wrong-stage", True)], result
+    assert not result.failures
+
+
+def test_nothing_is_kept_of_an_execution_that_was_compared() -> None:
+    compiled, results = torch.compile(_rectified, backend="aot_eager"), []
+    with kernelscope.shadow() as result:
+        for size in (6, 5, 4):
+            compiled(x := torch.randn(size, requires_grad=True)).sum().backward()
+            results.append(x)
+        del x
+        gc.collect()
+        kept = [o for o in gc.get_objects() if type(o) in (Snapshot, Eager)]
+    assert not result
+    assert kept == []
+
+
 def test_steps_are_counted_once() -> None:
     compiled = torch.compile(_rectified)
     with kernelscope.shadow() as result:
@@ -150,10 +203,10 @@ def test_inputs_of_a_called_graph_are_those_before_the_call() -> None:
     x, number = torch.arange(4.0), 3
     before = Snapshot([x])
     other = torch.ones(2)
-    called = CalledGraph("", [other, number, x[1:], x], [x])
+    called = CalledGraph("", {"a": other, "b": number, "c": x[1:], "d": x}, [x])
     x.zero_()
     other.zero_()
     made = called.inputs(before)
-    assert made[0].tolist() == [1, 1]
-    assert made[1] == number
-    assert made[3].tolist() == [0, 1, 2, 3]
+    assert made["a"].tolist() == [1, 1]
+    assert made["b"] == number
+    assert made["d"].tolist() == [0, 1, 2, 3]

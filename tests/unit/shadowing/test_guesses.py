@@ -1,10 +1,12 @@
-"""Which node's value a buffer seems to hold, by the nodes that went into it."""
+"""Which node's value a buffer seems to hold, and who is accused where that is not known."""
 
 from __future__ import annotations
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from kernelscope.shadowing.checks.pieces import found_apart
+from kernelscope.shadowing.culprit import Culprit
 from kernelscope.shadowing.graph_call_state import by_origin
 
 
@@ -29,3 +31,16 @@ def test_of_a_symbolic_size_that_the_call_has_fixed() -> None:
     assert by_origin(nodes, torch.empty(7, 3), {rows: 7, columns: 3}) is nodes[-1]
     assert by_origin(nodes, torch.empty(7, 3), {rows: 5, columns: 3}) is None
     assert by_origin(nodes, torch.empty(7, 3)) is None  # it is not known
+
+
+def test_a_reader_of_wrong_results_is_not_accused() -> None:
+    """It was judged together with the kernel that is wrong: nothing is known of it alone."""
+
+    def culprit(name: str, *joined: str) -> Culprit:
+        return Culprit("wrong-kernel", "", 0, name, "cpp", "out_ptr0", joined=joined)
+
+    wrong, notes = set[str](), list[str]()
+    found = [culprit("first"), culprit("reader", "first"), culprit("other", "unknown"), culprit("first")]
+    names = [each.kernel_name for each in found_apart(found, wrong, notes.append)]
+    assert names == ["first", "other", "first"]
+    assert [note.partition(" reads results of first")[0] for note in notes] == ["reader"]

@@ -37,7 +37,7 @@ from .eager_layout import EagerLayout
 from .judge import judge, why_not_comparable
 from .measure import is_equal
 from .pending import Pending, doubtful, made_outputs, part_of
-from .pieces import Doubts, all_inputs, differ, judged_results, made_by_part, made_up, maker_of
+from .pieces import Doubts, all_inputs, differ, found_apart, judged_results, made_by_part, made_up, maker_of
 from .poison import is_poisoned, nothing_in, overwrites, poison
 from .verdict_record import Verdict
 
@@ -51,11 +51,11 @@ class LaunchCheck:
         self.result = result
         self._offload = offload  # references on the CPU
         self.poisons = True
-        self._doubts = Doubts()
+        self.doubts = Doubts()
         self._laid_out: set[tuple[str, int]] = set()  # sites whose layouts were compared with eager's
 
     def close(self) -> None:
-        for culprit in self._doubts.open():
+        for culprit in self.doubts.open():
             reason = f"it does not hold {culprit.node} and cannot be identified; its readers were not checked"
             self.result.counts.unjudged_launches += 1
             self.result.leave_out(culprit.kernel_name, culprit.argument, reason)
@@ -180,7 +180,7 @@ class LaunchCheck:
             if output.name in state.holds and not output.key:  # else it is something else than was guessed
                 self._note_returned(launch, pending, output, made[output.name])
         if pending.is_right and pending.eager is not None and not pending.is_left_out:
-            self._doubts.settle(doubtful(pending))
+            self.doubts.settle(doubtful(pending))
         for name, node in nodes.unread.items():
             if self.poisons and not is_poisoned(stored := pending.alive.get(name)):
                 state.unread.put(name, node, place_of(stored))
@@ -200,9 +200,9 @@ class LaunchCheck:
         for makers, is_wrong in judged_results(state, results, offload=self._offload):
             keys = [(id(state.doubted), maker.buffer) for maker in makers]
             if is_wrong:
-                self.result.add(*(self._doubts.of(keys) or makers))
+                self.result.add(*(self.doubts.of(keys) or makers))
             else:
-                self._doubts.settle(keys)
+                self.doubts.settle(keys)
 
     def _leave_out(
         self, launch: Launch, pending: Pending, argument: str, reason: str, made: Any = None
@@ -274,8 +274,9 @@ class LaunchCheck:
         self.result.counts.bitwise += verdict.is_bitwise
         if verdict.is_wrong:
             pending.is_right = False
-            doubted = self._doubts.of(doubtful(pending))
-            self.result.add(*(doubted or [self._culprit(launch, pending, output, verdict)]))
+            doubted = self.doubts.of(doubtful(pending))
+            doubted = doubted or [self._culprit(launch, pending, output, verdict)]
+            self.result.add(*found_apart(doubted, pending.state.wrong, self.result.note))
         elif verdict.suspect is not None:
             self.result.suspect(self._culprit(launch, pending, output, verdict.suspect))
 
@@ -301,7 +302,7 @@ class LaunchCheck:
         state, name = pending.state, output.name
         pending.is_right = False
         read = doubtful(pending)
-        self._doubts.add((id(state.doubted), name), self._culprit(launch, pending, output, verdict), read)
+        self.doubts.add((id(state.doubted), name), self._culprit(launch, pending, output, verdict), read)
         state.doubted.add(name)
         state.holds.put(name, None, place_of(pending.alive.get(name)))
         pending.given |= {n: v for n, v in pending.inputs.items() if isinstance(v, torch.Tensor)}

@@ -6,7 +6,7 @@ A kernel that reads it is judged from those inputs. Where the graph returns it, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,6 +63,17 @@ class Doubts:
             if (doubt := self._found.pop(key, None)) is not None:
                 self.settle(doubt.read)
 
+    def blamed_since(self, launch: int) -> Culprit | None:
+        """A function is wrong, and nothing that was decided explains it: the first of the rest."""
+        rest = [(k, d.culprit) for k, d in self._found.items() if k not in self._blamed]
+        rest = sorted((each for each in rest if each[1].index >= launch), key=lambda each: each[1].index)
+        if not rest:
+            return None
+        self._blamed |= {key for key, _ in rest}
+        first, names = rest[0][1], [name for _, c in rest for name in (c.kernel_name, *c.joined)]
+        others = [name for name in dict.fromkeys(names) if name != first.kernel_name]
+        return replace(first, joined=tuple(others))
+
     def open(self) -> list[Culprit]:
         return [doubt.culprit for key, doubt in self._found.items() if key not in self._blamed]
 
@@ -88,6 +99,20 @@ def maker_of(launch: Launch, index: int, state: GraphCallState, name: str) -> Cu
     joined = tuple(m for m in dict.fromkeys(makers) if m != launch.site.kernel.name)
     about = {"argument": argument, "buffer": name, "graph": state.name, "joined": joined}
     return culprit_of(launch, index, "wrong-kernel", "", **about)
+
+
+def found_apart(
+    culprits: Sequence[Culprit], wrong: set[str], note: Callable[[str], None]
+) -> Iterator[Culprit]:
+    """Without those that were judged together with one of the kernels that are known to be wrong."""
+    for culprit in culprits:
+        makers = [name for name in culprit.joined if name in wrong]
+        if makers and culprit.kernel_name not in wrong:
+            about = f"{culprit.kernel_name} reads results of {makers[0]}, which is wrong"
+            note(f"{about}, and could not be judged without it.")
+        else:
+            wrong.add(culprit.kernel_name)
+            yield culprit
 
 
 def made_by_part(culprit: Culprit, state: GraphCallState, alive: Mapping[str, Any]) -> Culprit:

@@ -199,6 +199,7 @@ class Wide(ThreadMode):
             is_written = may_write or (is_custom(func) and not is_equal(made, value.to(made.dtype)))
             if made is not value and is_written:
                 value.copy_(made)
+        if may_write:
             same = {id(made): value for value, made in pairs}
             result = tree_map(lambda r: same.get(id(r), r), result)
         return widen(result)

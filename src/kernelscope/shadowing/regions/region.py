@@ -37,7 +37,6 @@ class Region:
     compile_id: str  # 0/0
     module: GraphModule  # the graph as Dynamo traced it: a copy that no pass has touched
     origin: tuple[Frame, ...] = ()
-    inputs: Snapshot | None = None  # of its first execution
     eager: Eager | None = None  # the traced graph on these inputs
     execution: int = 1  # that is compared
     called: Sequence[CalledGraph] = ()  # by it, of graphs whose steps were compared before
@@ -49,6 +48,10 @@ class Region:
         self.execution = execution
         if execution == 1:  # of this run of the program
             self.right.clear()
+
+    def release(self) -> None:
+        """The comparison is over, or waits for the backward: nothing is kept for the next one."""
+        self.eager, self.called, self.called_back = None, (), ()
 
     def when_right(self, part: str) -> str:
         """A sentence; empty, where this part was not compared before."""
@@ -137,7 +140,7 @@ def begun(region: Region, names: Sequence[str], args: Sequence[Any], execution: 
         # An optimizer's parameters are not inputs of the graph but attributes of it.
         tensors = dict(region.module.named_parameters()) | dict(region.module.named_buffers())
         given = [*args, *tensors.values()]
-        region.inputs = Snapshot(given)
+        inputs = Snapshot(given)
         edges = edges_of(given) if torch.is_grad_enabled() else [None] * len(given)
         states = random_states()
     region.own = tuple(tensors)
@@ -147,7 +150,7 @@ def begun(region: Region, names: Sequence[str], args: Sequence[Any], execution: 
         with without_function_modes():
             return region.run(values)
 
-    region.eager = Eager(call, region.inputs, states, differentiates=torch.is_grad_enabled())
+    region.eager = Eager(call, inputs, states, differentiates=torch.is_grad_enabled())
     return Before(region.eager, given, edges)
 
 

@@ -17,6 +17,7 @@ import torch
 from kernelscope.events import Frame
 from kernelscope.probes.dynamo.compiled_regions import Compiled, TracedRegion
 from kernelscope.shadowing.counts import Counts
+from kernelscope.shadowing.culprit import Culprit
 from kernelscope.shadowing.draws.compiled_draws import Draws, noted_draws
 from kernelscope.shadowing.result import ShadowResult
 from kernelscope.shadowing.steps.inputs import CalledGraph, CalledGraphs
@@ -58,11 +59,20 @@ class RegionCheck:
     """Wraps the compiled callables of a program."""
 
     def __init__(
-        self, result: Callable[[], ShadowResult], compare_steps: CompareSteps, *, every: bool = False
+        self,
+        result: Callable[[], ShadowResult],
+        compare_steps: CompareSteps,
+        doubted: Callable[[int], Culprit | None],
+        *,
+        every: bool = False,
     ) -> None:
-        """`compare_steps` adds the steps that are wrong for what the graphs were called with."""
+        """`compare_steps` adds the steps that are wrong for what the graphs were called with.
+
+        `doubted`: the first launch from this one on of which it was not decided whether it is wrong.
+        """
         self._result = result
         self._compare_steps = compare_steps
+        self._doubted = doubted
         self.called = CalledGraphs()
         self._every = every
         self.is_open = True
@@ -143,13 +153,18 @@ class RegionCheck:
             region.right[part] = region.execution
             return
         result, first = self.result, differences[0]
-        if not step and not self._is_more(known) and region.eager is not None and first.kind in VALUES:
+        is_first = region.execution == 1 and first.kind != "gradient"  # the steps were compared on these
+        is_known = bool(step) or is_first or self._is_more(known)
+        if not is_known and region.eager is not None and first.kind in VALUES:
             self._compare_steps(region.eager.inputs, region.called, region.called_back)
         if self._is_more(known):
             self.result.note(f"Because of it, {first.what} of {region.name} differs from eager.")
             return
-        found = suspect_of_region(result.suspects_since(known.launch), region, first) if not step else None
+        suspects = result.suspects_since(known.launch)
+        found = suspect_of_region(suspects, region, first) if not step else None
         suspect = Suspect(step) if step else blame(region, first)
+        if found is None and not suspect.step and first.kind in VALUES:
+            found = self._doubted(known.launch)
         if (when := region.when_right(part)) and region.compile_id not in {c.graph for c in result.culprits}:
             result.note(when)
         result.add(found or culprit_of_region(region, differences, suspect))
@@ -182,6 +197,7 @@ class _Execution:
         if before is not None:
             with self._own_work():
                 self._compare(before, result, known, draws)
+        region.release()
         return result
 
     def _own_work(self) -> AbstractContextManager[None]:
@@ -260,7 +276,7 @@ class _Execution:
         eager, given, edges = before
         outputs = [*made, *given]
         check, region, at_begin = self._check, self._region, [known]
-        region.eager, counts = None, self._executions.is_first
+        counts = self._executions.is_first
         called, execution = region.called, region.execution
 
         def begin() -> None:
@@ -275,6 +291,7 @@ class _Execution:
                     region.eager, region.execution = eager, execution
                     region.called, region.called_back = called, called_back
                     self._compare_gradients(eager, backward, at_begin[0], own)
+                region.release()
 
         is_watched = watch_backward(outputs, edges, begin, torch.compiler.disable(end))  # type: ignore[no-untyped-call]
         if not is_watched and any(isinstance(v, torch.Tensor) and v.grad_fn is not None for v in made):

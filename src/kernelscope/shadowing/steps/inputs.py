@@ -42,13 +42,13 @@ def sizes_of(nodes: Sequence[Node], values: Mapping[str, Any]) -> dict[str, Any]
 
 
 def complete(graph: GraphModule, alive: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Real inputs by name; the gradients of outputs, which come in only later, are made up."""
+    """Real inputs by name; the gradients of outputs, which come in only later, are made up if unknown."""
     generator, found = torch.Generator().manual_seed(1), dict[str, Any]()
     for node in placeholders(graph):
         fake = value_of(node)
         if node.name in alive:
             found[node.name] = alive[node.name]
-        elif isinstance(fake, torch.Tensor) and node.name.startswith("tangents"):
+        elif isinstance(fake, torch.Tensor) and _is_gradient(node.name):
             found[node.name] = _made_up(fake, sizes, generator)
     return found
 
@@ -67,18 +67,17 @@ def _made_up(fake: torch.Tensor, sizes: Mapping[str, Any], generator: torch.Gene
 class CalledGraph:
     """A graph that a region called, and with what: what the region was given is not copied once more."""
 
-    def __init__(self, path: str, inputs: Sequence[Any], given: Sequence[Any]) -> None:
+    def __init__(self, path: str, inputs: Mapping[str, Any], given: Sequence[Any]) -> None:
         self.path = path  # of the wrapper
         known = {_place(value): index for index, value in enumerate(given) if _is_plain(value)}
-        self._indices = [known.get(_place(v)) if _is_plain(v) else None for v in inputs]
-        others = [v if i is None else None for v, i in zip(inputs, self._indices, strict=True)]
-        self._others = Snapshot(others)
+        self._indices = {n: known.get(_place(v)) if _is_plain(v) else None for n, v in inputs.items()}
+        self._others = Snapshot([v if self._indices[n] is None else None for n, v in inputs.items()])
 
-    def inputs(self, given: Snapshot) -> list[Any]:
-        """`given`: what the region was given, before it ran."""
+    def inputs(self, given: Snapshot) -> dict[str, Any]:
+        """By name; `given`: what the region was given, before it ran."""
         values, others = given.fresh(differentiates=False).values, self._others.fresh(differentiates=False)
-        pairs = zip(self._indices, others.values, strict=True)
-        return [other if index is None else values[index].detach() for index, other in pairs]
+        pairs = zip(self._indices.items(), others.values, strict=True)
+        return {n: other if index is None else values[index].detach() for (n, index), other in pairs}
 
 
 class CalledGraphs(threading.local):
@@ -86,7 +85,7 @@ class CalledGraphs(threading.local):
 
     def __init__(self) -> None:
         self._noted: list[CalledGraph] | None = None
-        self._given: Sequence[Any] | None = ()  # None: inputs are not kept
+        self._given: Sequence[Any] | None = ()  # None: of the inputs only the gradients are kept
 
     @contextmanager
     def noted(self, given: Sequence[Any]) -> Iterator[list[CalledGraph]]:
@@ -99,17 +98,23 @@ class CalledGraphs(threading.local):
             self.end()
 
     def begin(self) -> None:
-        """The backward of a region: what its graphs were called with is not kept."""
+        """The backward of a region, of whose graphs the forward pass shows what they are called with."""
         self._noted, self._given = [], None
 
     def end(self) -> list[CalledGraph]:
         found, self._noted = self._noted or [], None
         return found
 
-    def add(self, path: str, inputs: Sequence[Any]) -> None:
+    def add(self, path: str, inputs: Mapping[str, Any]) -> None:
         if self._noted is not None:
             given = self._given
-            self._noted.append(CalledGraph(path, inputs if given is not None else (), given or ()))
+            kept = inputs if given is not None else {n: v for n, v in inputs.items() if _is_gradient(n)}
+            self._noted.append(CalledGraph(path, kept, given or ()))
+
+
+def _is_gradient(name: str) -> bool:
+    """Whether an input of a graph is the gradient of an output."""
+    return name.startswith("tangents")
 
 
 def _is_plain(value: Any) -> bool:

@@ -56,13 +56,24 @@ class StepsCheck:
         finally:
             self._forget()
 
-    def again(self, inputs: Sequence[Any], backward: Sequence[StepsCheck]) -> list[Culprit]:
-        """What is wrong with the inputs of a later execution, also in its backward graphs; counts nothing."""
-        found = ShadowResult()
-        self.run(inputs, found)
+    def by_name(self, inputs: Sequence[Any]) -> dict[str, Any]:
+        """What the graph is called with."""
+        return dict(zip(self._names, inputs, strict=True)) if len(inputs) == len(self._names) else {}
+
+    def again(
+        self, inputs: Mapping[str, Any], backward: Sequence[StepsCheck], gradients: Mapping[str, Any]
+    ) -> list[Culprit]:
+        """What is wrong with the inputs of a later execution, also in its backward graphs; counts nothing.
+
+        `gradients`: those that came in, by their names in the backward graphs; others are made up.
+        """
+        found, alive = ShadowResult(), {**inputs, **gradients}
+        try:
+            self._run(alive, found)
+        finally:
+            self._forget()
         cut = self._stages.get("partition")
         if backward and cut is not None and not found:
-            alive = dict(zip(self._names, inputs, strict=True))
             sizes = sizes_of(self._placeholders, alive)
             saved = inputs_of_backward(cut, complete(cut.before, alive, sizes), sizes)
             for each in backward:
