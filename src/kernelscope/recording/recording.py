@@ -20,7 +20,7 @@ from kernelscope.probes.eager.unseen_operators import WATCH
 from kernelscope.probes.listener import ignore
 from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.patching import newer_than_tested
-from kernelscope.probes.probe_list import PROBES
+from kernelscope.probes.probe_list import PROBES, check_gil
 from kernelscope.probes.python_wrappers.unseen_graphs import FIRST_GRAPH, InChildren, begun_before
 from kernelscope.stages.records import Record
 
@@ -43,6 +43,7 @@ class Recording(LaunchRecorder):
         keeps_calls: bool = True,
         says_why_empty: bool = False,  # of use where a user reads the run
     ) -> None:
+        check_gil()  # before anything is built or written for it
         super().__init__(config, path, keeps_calls=keeps_calls)
         self._says_why_empty = says_why_empty
         self.input_observers: list[InputObserver] = []

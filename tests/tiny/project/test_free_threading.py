@@ -54,8 +54,9 @@ def test_a_program_that_prints_values_goes_on(
 ) -> None:
     monkeypatch.setenv("AOT_INDUCTOR_DEBUG_INTERMEDIATE_VALUE_PRINTER", "2")
     start_by_environment()
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.endswith(WHAT_TO_DO)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1, said
+    assert said.endswith(f"{WHAT_TO_DO}\n")
 
 
 def test_runs_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
