@@ -29,7 +29,7 @@ _MOST_SUSPECTS = 10  # are replayed
 
 @dataclass(frozen=True)
 class ReplayNote:
-    """What a child has written of one replayed call; the fields are those of `recording.again.call_replay.Replay`."""
+    """What a child has written of one replayed call: the fields of `Replay` in `recording/again`."""
 
     index: int
     kernel_name: str
