@@ -20,7 +20,7 @@ from kernelscope.shadowing.checks.launch_check import LaunchCheck
 from kernelscope.shadowing.checks.pending import Pending, made_outputs
 from kernelscope.shadowing.graph_call_state import GraphCallState
 from kernelscope.shadowing.reference.graph_walk import is_value_of, shaped
-from kernelscope.shadowing.reference.node_kinds import draws_from_generator, is_random
+from kernelscope.shadowing.reference.node_kinds import draws_from_generator, is_random, value_of
 from kernelscope.shadowing.result import ShadowResult
 from kernelscope.shadowing.session import Session
 
@@ -238,7 +238,7 @@ class _Launches(LaunchCheck):
             key, is_certain = self._key(launch, state, node)
             if output.is_guess and key is not None:
                 is_same = follower.is_same_guess(key, state, output.name)
-                is_certain &= is_same and guessed[output.node] == 1
+                is_certain &= is_same and guessed[output.node] == 1 and not _is_reduction(output.node)
             view = shaped(tensor, node, state.symbols) if is_value_of(node, tensor, state.symbols) else tensor
             made.append(Made(key, is_certain, view, tensor, BUS.storages.of(tensor).id, output.argument))
         computed = tuple(node.name for node in nodes.order)
@@ -250,6 +250,23 @@ class _Launches(LaunchCheck):
         if self.follower.state_of(launch.graph_call) is not state:
             return None, False  # in the body of a branch or loop, which may run several times
         return self.follower.key_of(launch.graph_call, node)
+
+
+def _is_reduction(node: Any) -> bool:
+    """Whether it has fewer dimensions than its inputs: its kernel may leave a last step, such as a division
+    by the number of rows, to the readers of its result."""
+    made = value_of(node)
+    return any(
+        isinstance(given := value_of(each), torch.Tensor)
+        and isinstance(made, torch.Tensor)
+        and _is_less(made, given)
+        for each in node.all_input_nodes
+    )
+
+
+def _is_less(made: torch.Tensor, given: torch.Tensor) -> bool:
+    pairs = zip(map(str, made.shape), map(str, given.shape), strict=False)
+    return made.dim() < given.dim() or (made.dim() == given.dim() and any(m == "1" != g for m, g in pairs))
 
 
 def _is_part(tensor: torch.Tensor) -> bool:

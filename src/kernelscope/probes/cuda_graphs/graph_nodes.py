@@ -30,7 +30,8 @@ class GraphNode(NamedTuple):
 
 def captured_before(graph: Any) -> Capture:
     """A capture that holds the nodes of this graph, in the order in which they were captured."""
-    return capture_of(_nodes(graph), f"cuda:{torch._C._cuda_getDevice()}")
+    nodes = list(_nodes(graph))  # first: it says why there are none
+    return capture_of(nodes, f"cuda:{torch._C._cuda_getDevice()}")
 
 
 def capture_of(nodes: Iterable[GraphNode], device: str) -> Capture:
