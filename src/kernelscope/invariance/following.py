@@ -253,8 +253,10 @@ class _Launches(LaunchCheck):
 
 
 def _is_reduction(node: Any) -> bool:
-    """Whether it has fewer dimensions than its inputs: its kernel may leave a last step, such as a division
-    by the number of rows, to the readers of its result."""
+    """Whether it has fewer dimensions than an input, or one of a single element instead.
+
+    Its kernel may leave a last step, such as a division by the number of rows, to the readers of its result.
+    """
     made = value_of(node)
     return any(
         isinstance(given := value_of(each), torch.Tensor)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from tests.integration.recording.loaded_wrappers import contents, wrapper_modules
+from tests.support.mode_logs import FunctionLog
 from torch._dynamo.utils import counters
 from torch._inductor.graph import GraphLowering
 from torch._inductor.utils import fresh_inductor_cache
-from torch.overrides import TorchFunctionMode
 
 import kernelscope
 
@@ -155,19 +155,10 @@ def test_modules_hold_their_original_objects_again(
 
 
 def test_users_function_mode_sees_only_the_programs_calls(training: Training) -> None:
-    class Log(TorchFunctionMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.seen: list[str] = []
-
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            self.seen.append(str(func))
-            return func(*args, **(kwargs or {}))
-
     def program() -> list[str]:
         out = training.compiled(training.x).sum()
         start = torch.ones(())
-        with Log() as log:
+        with FunctionLog() as log:
             # The engine itself: `out.backward()` would be a call that the mode handles, itself set aside.
             torch.autograd.Variable._execution_engine.run_backward(  # type: ignore[attr-defined]
                 (out,), (start,), False, False, (), allow_unreachable=True, accumulate_grad=True

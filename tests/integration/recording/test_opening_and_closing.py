@@ -5,11 +5,10 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from tests.support.mode_logs import OperatorLog
 
 import kernelscope
 from kernelscope.config import Config
@@ -20,24 +19,15 @@ from kernelscope.recording import Recording
 def test_users_dispatch_mode_sees_only_the_programs_operators(
     tiny: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
-    class Log(TorchDispatchMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.seen: list[str] = []
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            self.seen.append(str(func))
-            return func(*args, **(kwargs or {}))
-
     def program() -> list[str]:
-        with Log() as log:
+        with OperatorLog() as log:
             torch.ones(3).sin().add_(1)
         return log.seen
 
     bare = program()
     with kernelscope.record(values="hash", ops="all") as run:
         inner = program()
-    with Log() as outer, kernelscope.record(values="hash", ops="all"):
+    with OperatorLog() as outer, kernelscope.record(values="hash", ops="all"):
         torch.ones(3).sin().add_(1)
     assert inner == bare == outer.seen
     assert [c.kernel_name for c in run] == bare

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.mode_logs import FunctionLog, OperatorLog
 from tests.unit.fingerprint.references import bits, norm
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from kernelscope.fingerprint import (
@@ -22,26 +22,6 @@ pytestmark = pytest.mark.usefixtures("_torch_operations_only")
 # --- the contexts it is called in ---
 
 
-class Spy(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-class FunctionSpy(TorchFunctionMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
 def everything(tensor: torch.Tensor, taken: Fingerprinter | None = None) -> object:
     taken = taken or Fingerprinter(["bits", "norm", lambda t: t.abs().sum()])
     return taken.read(taken.take([tensor])[0])
@@ -50,7 +30,7 @@ def everything(tensor: torch.Tensor, taken: Fingerprinter | None = None) -> obje
 def test_no_mode_sees_anything() -> None:
     x = torch.randn(9, 5).t()
     want = everything(x)
-    with Spy() as spy, FunctionSpy() as functions:
+    with OperatorLog() as spy, FunctionLog() as functions:
         assert everything(x) == want
         assert why_not(x) is None
         assert spy.seen == []
@@ -70,7 +50,7 @@ def test_inside_torch_dispatch_with_another_mode_around() -> None:
             found.append(everything(x))
             return func(*args, **(kwargs or {}))
 
-    with Spy() as outer, Recorder():
+    with OperatorLog() as outer, Recorder():
         x + 1
     assert found == [want]
     assert outer.seen == ["aten.add.Tensor"]
