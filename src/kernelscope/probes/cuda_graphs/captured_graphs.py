@@ -18,6 +18,7 @@ from kernelscope.probes.origins import caller_frames
 from kernelscope.probes.own_work import own_fault
 from kernelscope.probes.patching import Patch, PatchSet
 
+from .garbage import GarbageWaits
 from .graph_nodes import NodesUnread, captured_before
 from .tree_graphs import drop_tree_graphs, tree_graphs
 
@@ -46,6 +47,7 @@ class CudaGraphs(PatchSet):
             *(Patch(f"{_GRAPHS[0]}.{name}", make) for name, make in held.items()),
         )
         self._captures: weakref.WeakKeyDictionary[Any, Capture] = weakref.WeakKeyDictionary()
+        self._garbage = GarbageWaits()
         self._before: weakref.WeakKeyDictionary[Any, tuple[Capture | None, str]] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
@@ -56,6 +58,7 @@ class CudaGraphs(PatchSet):
         BUS.after_detach = None
         super().remove()
         BUS.capturing(None)
+        self._garbage.end_all()
         self._captures.clear()
         self._before.clear()
 
@@ -64,11 +67,13 @@ class CudaGraphs(PatchSet):
             capture = self._captures[graph] = Capture()
             with BUS.mute():
                 BUS.capturing(capture)
+            self._garbage.begin(graph)
             try:
                 with range_if_profiled(f"{CAPTURE_BEGINS}{capture.number}"):
                     result = original(graph, *args, **kwargs)
             except BaseException:
                 BUS.capturing(None)
+                self._garbage.end(graph)
                 raise
             for listener, kept in list(capture.kept.items()):
                 try:
@@ -94,8 +99,11 @@ class CudaGraphs(PatchSet):
                 except Exception:
                     listener.finding(own_fault("completing a CUDA graph, some of whose hashes are missing"))
             BUS.capturing(None)
-            with range_if_profiled(f"{CAPTURE_ENDS}{capture.number if capture is not None else -1}"):
-                return original(graph)
+            try:
+                with range_if_profiled(f"{CAPTURE_ENDS}{capture.number if capture is not None else -1}"):
+                    return original(graph)
+            finally:
+                self._garbage.end(graph)
 
         return capture_end
 
