@@ -128,6 +128,19 @@ def test_runs_and_rows_that_are_read_several_at_once(dtype: torch.dtype) -> None
     assert sums(tensors) == [expected(t) for t in tensors]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_weights_of_convolutions_with_the_channels_last(dtype: torch.dtype) -> None:
+    base = torch.arange(20_000).to(dtype)
+    weights = [
+        base[start:][: o * i * h * w].view(o, h, w, i).permute(0, 3, 1, 2)
+        for start, o, i, h, w in [(0, 8, 8, 3, 3), (8, 5, 12, 3, 3), (16, 7, 3, 2, 3), (24, 4, 6, 5, 5)]
+    ]
+    kinds = {cuda_plans._numbers(layout)[0] for layout in layouts(weights)}
+    assert planned_layouts.STRIDED_2 in kinds
+    tensors = [*weights, base[:64].view(8, 8).t(), base[:80], base[::5], weights[1][:, ::2], *weights]
+    assert sums(tensors) == [expected(t) for t in tensors]
+
+
 def test_one_alone_and_many_together() -> None:
     base = torch.arange(500, dtype=torch.int32)
     for count in range(1, 12):
@@ -172,6 +185,7 @@ def test_what_takes_a_pass_of_its_own() -> None:
 
 def test_launches_for_layouts_of_their_own_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights of convolutions and masks, with the channels last: C++ launches them, too."""
+    monkeypatch.setattr(cuda_plans, "_NARROW_AT_MOST", 0)
     monkeypatch.setattr(cuda_plans, "prepared", lambda *given: given)
     monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
     numbers = torch.arange(8 * 8 * 9).view(8, 8, 3, 3)

@@ -9,30 +9,41 @@ import torch
 import kernelscope
 
 
-def test_an_old_graph_among_the_garbage_does_not_spoil_a_capture() -> None:
+def test_python_collects_nothing_while_a_recorded_graph_is_captured() -> None:
     x = torch.randn(96, 96, device="cuda")
     f = torch.compile(lambda x: (x @ x).relu().cumsum(1).softmax(-1))
     f(x)
-    kept: list[object] = []
+    collections: list[str] = []
+
+    def seen(phase: str, about: dict[str, int]) -> None:
+        collections.append(phase)
 
     def capture() -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
+            collections.clear()
             kept.append(f(x))
+            found.append(len(collections))
         return graph
 
+    kept: list[object] = []
+    found: list[int] = []
     thresholds = gc.get_threshold()
-    with kernelscope.record(values="hash") as run:
-        gc.collect()
-        cycle: list[object] = [capture()]
-        cycle.append(cycle)
-        del cycle
-        gc.set_threshold(1)  # what is made in the capture lets Python collect at once
-        try:
+    gc.callbacks.append(seen)
+    try:
+        with kernelscope.record(values="hash") as run:
+            old = [capture()]
+            old.append(old)  # type: ignore[arg-type]
+            gc.set_threshold(1)  # whatever is made makes Python collect
+            del old
             graph = capture()
             assert gc.isenabled()
-        finally:
-            gc.set_threshold(*thresholds)
-        graph.replay()
+            collections.clear()
+            graph.replay()
+            assert collections, "it collects again"
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(seen)
+    assert found == [0, 0]
     assert run.calls
     assert all(c.replay == 0 and c.post_hashes for c in run.calls)

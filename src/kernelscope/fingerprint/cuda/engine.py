@@ -191,14 +191,13 @@ class Layout:
     def dims_in_bytes(self) -> list[tuple[int, int]]:
         return _in_bytes(self.dims, self.itemsize)
 
-    @property
-    def numbers_in_words(self) -> tuple[int, ...] | None:
-        """Sizes and strides of up to four dimensions, the first in whole words, if it can be put so."""
+    def numbers_in_pieces(self, width: int) -> tuple[int, ...] | None:
+        """Sizes and strides of up to four dimensions, if pieces of `width` bytes lie together."""
         dims = self.dims_in_bytes
-        if len(dims) > 4 or _width(0, dims) != 8 or self.nbytes >= 1 << 31:
+        if len(dims) > 4 or _width(0, dims) < width or self.nbytes >= 1 << 31:
             return None
         (run, _), *outer = dims
-        return (*(n for dim in [(run // 8, 8), *outer] for n in dim), *(1, 0) * (4 - len(dims)))
+        return (*(n for dim in [(run // width, width), *outer] for n in dim), *(1, 0) * (4 - len(dims)))
 
     @property
     def numbers_in_runs(self) -> tuple[int, ...] | None:

@@ -22,6 +22,7 @@ from .planned_layouts import (
     PAIRED,
     RUNS,
     STRIDED,
+    STRIDED_2,
     TENSORS_AT_ONCE,
     TRANSPOSED_2,
     TRANSPOSED_4,
@@ -30,6 +31,7 @@ from .planned_layouts import (
 # All layouts together want 80, and then too few programs fit on the device to hide how far memory is.
 _REGISTERS = {"flat": 48, "both": 72, "all": 48}
 _PROGRAMS_AT_MOST = 132 * 8  # of a tensor among others of all layouts: looking it up costs each of them
+_NARROW_AT_MOST = 4 << 20  # bytes that are read two by two; more have a kernel of their own
 _SWAPPED = 4  # elements of two bytes: so many by so many are read at once
 
 # Address of the first row, stream, piece of the log; then what statistics need; slot of the first row.
@@ -207,6 +209,7 @@ def parts_of_flush(
     wanted = [(place, row) for place, row in wanted if layouts[row].nbytes]
     flat = [(place, row) for place, row in wanted if layouts[row].is_flat and row not in swapped]
     known = [(place, row) for place, row in wanted if (place, row) not in flat and _numbers(layouts[row])]
+    known.sort(key=lambda one: _numbers(layouts[one[1]])[0])  # so that few launches have to know all layouts
     if known and len(flat) % FLAT_AT_ONCE <= -len(known) % TENSORS_AT_ONCE:  # the last ones find room there
         whole = len(flat) - len(flat) % FLAT_AT_ONCE
         flat, known = flat[:whole], known + flat[whole:]
@@ -257,13 +260,16 @@ def _numbers(layout: Layout) -> list[int]:
         return [] if kind is None else [kind, *layout.transposed_numbers]
     if layout.numbers_in_runs is not None:
         return [RUNS, *layout.numbers_in_runs]
-    numbers = layout.numbers_in_words
-    return [STRIDED, *numbers] if numbers is not None else []
+    for kind, width in ((STRIDED, 8), (STRIDED_2, 2)):
+        numbers = layout.numbers_in_pieces(width)
+        if numbers is not None and (width == 8 or layout.nbytes <= _NARROW_AT_MOST):
+            return [kind, *numbers]
+    return []
 
 
 def _last(layout: int) -> int:
     """The last layout that a kernel for this one knows; it is compiled for few sets of layouts."""
-    return BOTH if layout <= BOTH else STRIDED
+    return next(last for last in (BOTH, STRIDED, STRIDED_2) if layout <= last)
 
 
 def _how(hopper: bool, last: int) -> dict[str, Any]:
@@ -278,7 +284,7 @@ def _registers(last: int) -> int:
 def planned_kernels(hopper: bool) -> list[Spec]:
     """Those that all plans together need."""
     flat = {"BLOCK": cuda._BLOCK, "HOPPER": hopper, "maxnreg": _REGISTERS["flat"]}
-    others = [_how(hopper, last) | {"maxnreg": _registers(last)} for last in (STRIDED, BOTH)]
+    others = [_how(hopper, last) | {"maxnreg": _registers(last)} for last in (STRIDED, BOTH, STRIDED_2)]
     return [
         *(Spec.of("planned", "planned", NUMBERS, how, cuda.WARPS) for how in others),
         Spec.of("planned", "planned_flat", FLAT_NUMBERS, flat, cuda.WARPS),

@@ -190,22 +190,28 @@ def _noted_with() -> dict[str, Any]:
 
 
 def _aliases(inputs: Any) -> _Aliases | None:
-    """For each input the first one in the same memory, and the distance; None where that may change."""
-    seen: dict[int, tuple[int, int]] = {}
-    found = []
+    """For each input the first one in the same memory, and the distance; None where that may change.
+
+    Nothing where each has memory of its own. It is asked for at each call of a graph.
+    """
     try:
-        for i, value in enumerate(inputs):
-            if not isinstance(value, torch.Tensor):
-                found.append((i, 0))
-                continue
-            memory, offset = value.untyped_storage()._cdata, int(value.storage_offset())
-            storage = BUS.storages.known(memory)
-            if storage is not None and storage.uninitialised and not storage.left_uninitialised:
-                return None
-            first, start = seen.setdefault(memory, (i, offset))
-            found.append((first, offset - start))
+        memories = [
+            value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else ~i
+            for i, value in enumerate(inputs)
+        ]
     except (NotImplementedError, RuntimeError):  # a sparse tensor has no storage
         return None
+    for storage in map(BUS.storages.known, memories):
+        if storage is not None and storage.uninitialised and not storage.left_uninitialised:
+            return None
+    if len(set(memories)) == len(memories):
+        return ()
+    seen: dict[int, tuple[int, int]] = {}
+    found = []
+    for i, (memory, value) in enumerate(zip(memories, inputs, strict=True)):
+        offset = int(value.storage_offset()) if isinstance(value, torch.Tensor) else 0
+        first, start = seen.setdefault(memory, (i, offset))
+        found.append((first, offset - start))
     return tuple(found)
 
 

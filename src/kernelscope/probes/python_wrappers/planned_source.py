@@ -21,7 +21,7 @@ from kernelscope.generated_code.wrapper import program_functions
 from .hooked_source import GRAPH_CALL, HERE, Codes, at, compiled, contained, in_a_graph, note
 
 _TOGETHER = 32  # tensors that wait at most
-_BYTES_TOGETHER = 16 << 20  # of them: so much more memory may be in use, and it is still in a GPU's cache
+_BYTES_TOGETHER = 32 << 20  # of them: so much more memory may be in use, and it is still in a GPU's cache
 _POOL = "alloc_from_pool("
 # Calls that launch nothing and write to nothing.
 _HARMLESS = frozenset(

@@ -16,6 +16,7 @@ from kernelscope.fingerprint.cuda.planned_layouts import (
     FLAT_AT_ONCE,
     PAIRED,
     RUNS,
+    STRIDED_2,
     TENSORS_AT_ONCE,
     TRANSPOSED_2,
     TRANSPOSED_4,
@@ -35,24 +36,29 @@ _PAIRED = tl.constexpr(PAIRED)
 _RUNS = tl.constexpr(RUNS)
 _TRANSPOSED_2 = tl.constexpr(TRANSPOSED_2)
 _TRANSPOSED_4 = tl.constexpr(TRANSPOSED_4)
+_STRIDED_2 = tl.constexpr(STRIDED_2)
 
 
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
 def planned(
-    table: tl.int64, log: tl.int64, p0: tl.int64, p1: tl.int64, p2: tl.int64, p3: tl.int64,
+    table: tl.int64, log: tl.int64,
+    p0: tl.int64, p1: tl.int64, p2: tl.int64, p3: tl.int64,
+    p4: tl.int64, p5: tl.int64, p6: tl.int64, p7: tl.int64,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, LAST: tl.constexpr,
     HOPPER: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Up to four tensors at addresses p, multiples of 8, as the table describes them.
+    """Up to eight tensors at addresses p, multiples of 8, as the table describes them.
 
     Their layouts are LAST or before it: a kernel that knows few of them needs fewer registers.
     """
     program = tl.program_id(0).to(tl.int64)
     ends = table.to(tl.pointer_type(tl.int64))
     which = (program >= tl.load(ends)).to(tl.int64)
-    which += (program >= tl.load(ends + 1)).to(tl.int64)
-    which += (program >= tl.load(ends + 2)).to(tl.int64)
-    address = tl.where(which == 0, p0, tl.where(which == 1, p1, tl.where(which == 2, p2, p3)))
+    for i in tl.static_range(1, _AT_ONCE - 1):
+        which += (program >= tl.load(ends + i)).to(tl.int64)
+    first = tl.where(which == 0, p0, tl.where(which == 1, p1, tl.where(which == 2, p2, p3)))
+    last = tl.where(which == 4, p4, tl.where(which == 5, p5, tl.where(which == 6, p6, p7)))
+    address = tl.where(which < 4, first, last)
     entry = ends + _AT_ONCE + which * _ENTRY
     layout = tl.load(entry)
     nbytes = tl.load(entry + 2)
@@ -96,12 +102,24 @@ def planned(
             tl.load(entry + 8), tl.load(entry + 9), tl.load(entry + 10), tl.load(entry + 11),
             4, ROWS, WORDS,
         )  # fmt: skip
+    elif LAST == _STRIDED_2:
+        if layout == _STRIDED_2:
+            sum += strided_sum(
+                address, nbytes, local, programs, tl.load(entry + 5), tl.load(entry + 6), tl.load(entry + 7),
+                tl.load(entry + 8), tl.load(entry + 9), tl.load(entry + 10), tl.load(entry + 11),
+                tl.load(entry + 12), nbytes * 0, nbytes * 0, nbytes * 0, 2, 4, tl.uint32, BLOCK,
+            )  # fmt: skip
+        else:
+            sum += strided_sum(
+                address, nbytes, local, programs, tl.load(entry + 5), tl.load(entry + 6), tl.load(entry + 7),
+                tl.load(entry + 8), tl.load(entry + 9), tl.load(entry + 10), tl.load(entry + 11),
+                tl.load(entry + 12), nbytes * 0, nbytes * 0, nbytes * 0, 8, 4, tl.uint32, BLOCK,
+            )  # fmt: skip
     else:
-        none = nbytes * 0
         sum += strided_sum(
             address, nbytes, local, programs, tl.load(entry + 5), tl.load(entry + 6), tl.load(entry + 7),
             tl.load(entry + 8), tl.load(entry + 9), tl.load(entry + 10), tl.load(entry + 11),
-            tl.load(entry + 12), none, none, none, 8, 4, tl.uint32, BLOCK,
+            tl.load(entry + 12), nbytes * 0, nbytes * 0, nbytes * 0, 8, 4, tl.uint32, BLOCK,
         )  # fmt: skip
     slot = log.to(tl.pointer_type(tl.int64)) + tl.load(entry + 1)
     tl.atomic_add(slot + tl.zeros([1], tl.int32), sum.to(tl.int64, bitcast=True), sem="relaxed")
