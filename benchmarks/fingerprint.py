@@ -214,7 +214,7 @@ def table(result: dict[str, Any]) -> str:
         [
             f"- machine: {result['machine']}",
             f"- versions: {result['versions']}",
-            f"- GB/s, the median of {result['rounds']} rounds; of a copy, what it reads and writes",
+            f"- GB/s, the median of {result['rounds']} rounds; of a copy, bytes read and written",
             "",
             *(
                 "| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |"

@@ -247,7 +247,7 @@ def table() -> str:
     """The rooms from the top down, what each holds, and what it imports."""
     edges = room_edges(file_edges())
     known = modules()
-    lines = ["| room | what it holds | imports |", "|---|---|---|"]
+    lines = ["| room | contents | imports |", "|---|---|---|"]
     for room in reversed(FLOORS):
         if room not in known:
             continue

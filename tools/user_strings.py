@@ -17,7 +17,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "src" / "kernelscope"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "kernelscope"
+DOCS = "docs"  # as a room: what users read beside the program
 
 # What to write instead. The patterns hit wording, not topics: "there is no call 7" and "no longer" are fine.
 BANNED = [
@@ -44,6 +46,17 @@ BANNED = [
     (r"\bis there already\b", "already exists"),
     (r"\b(it|which) takes two\b", "needs two"),
     (r"\blooks? (in)?to it\b|\bhas it not\b", "is missing"),
+    (
+        r"\bwhat (it|they|\w+ ranks?|ranks? \S+|(the|one|an?) (\w+ )?\w+) (reads?|holds?|held)\b",
+        "its inputs, its values",
+    ),
+    (r"\b(reads|holds?) what\b", "has the values that …"),
+    (r"\b(made|makes?) it so\b", "causes it"),
+    (r"\bwhich (of \w+( \w+)? )?is which\b", "how they correspond"),
+    (r"\bat work\b", "is running"),
+    (r"\bsays? nothing (of|about)\b", "has no entry for, does not show"),
+    (r"\bof others\b", "of other users, of the remaining graphs"),
+    (r"\bbut for\b", "except"),
 ]
 _PROSE = re.compile(r"[A-Za-z’']{2,}[,;:]? ([A-Za-z`]|\{…\})|\{…\} [a-z]{2,}")
 _SQL = "SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|ATTACH|WITH|BEGIN|ALTER|DROP"
@@ -61,8 +74,9 @@ Found = tuple[Path, int, str]
 
 def user_strings(rooms: Iterable[str] = ()) -> Iterator[Found]:
     wanted = set(rooms)
-    for path in sorted(PACKAGE.rglob("*")):
-        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    for path in [*sorted(PACKAGE.rglob("*")), ROOT / "README.md", *sorted((ROOT / DOCS).rglob("*.md"))]:
+        is_ours = path.is_relative_to(PACKAGE)
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py") if is_ours else DOCS
         if not path.is_file() or (wanted and room not in wanted):
             continue
         if path.suffix == ".py":
@@ -129,11 +143,11 @@ def main() -> int:
     strings = user_strings(rooms)
     if "--check" not in sys.argv:
         for path, line, text in strings:
-            print(f"{path.relative_to(PACKAGE.parents[1])}:{line}: {text!r}")
+            print(f"{path.relative_to(ROOT)}:{line}: {text!r}")
         return 0
     wrong = list(banned(strings))
     for (path, line, text), hit, instead in wrong:
-        print(f"{path.relative_to(PACKAGE.parents[1])}:{line}: {hit!r} in {text!r:.300} (better: {instead})")
+        print(f"{path.relative_to(ROOT)}:{line}: {hit!r} in {text!r:.300} (better: {instead})")
     return bool(wrong)
 
 

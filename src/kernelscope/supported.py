@@ -37,7 +37,7 @@ def untested(name: str, found: str) -> str:
     release, last = _release(found), TESTED[name]
     if release is None or release <= last or too_new(name, found):
         return ""
-    return f"supported, but not tested; {_span(SUPPORTED[name][0], last)} are"
+    return f"supported, but not tested; tests ran with {_span(SUPPORTED[name][0], last)}"
 
 
 def installed_torch_is_too_old() -> str:

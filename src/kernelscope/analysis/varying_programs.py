@@ -13,7 +13,7 @@ from kernelscope.analysis.diff.divergence_parts import (
     MISSING_CALL,
 )
 
-ADVICE = "seed every generator, and leave out the clock and the order of files; then run it again"
+ADVICE = "seed every generator, and use neither the clock nor the order of files; then run it again"
 _BY_SOURCE = {  # where an input that differs came from
     "generator": "it draws random numbers from a generator whose seed differs each time",
     "number": "it passes a number that differs each time",

@@ -119,7 +119,10 @@ class BisectResult:
             yield f"cause: {cause}"
             yield from cause.details()
         else:
-            yield self.problem or "No cause was found: it fails with each of the switches off."
+            yield (
+                self.problem
+                or "No cause was found: the program fails with each part of the compiler switched off."
+            )
         if self.failure:
             yield f"  failure    {self.failure.splitlines()[0]}"
         for axis, other in self.causes.items():

@@ -96,7 +96,7 @@ def _module_name(text: str) -> str:
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trust", action="store_true",
-                        help="execute what a run that you did not make holds; look at it first")  # fmt: skip
+                        help="execute code of a run that you did not make; read it first")  # fmt: skip
 
 
 def add_script(parser: argparse.ArgumentParser) -> None:

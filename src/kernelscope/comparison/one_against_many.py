@@ -23,7 +23,6 @@ from kernelscope.text.amounts import counted
 from .operator_noise import is_elementwise, results_of, rounding_explains
 
 _MOST_ALONE = 0.5  # of the calls up to a difference, or of all that lead to the gradients
-_MADE = "that has no counterpart may have made it so"
 _RECORD = "record both with --values save --ops all"
 
 
@@ -76,11 +75,11 @@ def _not_followed(search: Search, mismatch: Mismatch | None) -> str:
     calls = f"{alone:,} of the {counted(out_of, 'call')} of the run of one process"
     if mismatch is None:
         calls += " that lead to the gradients"
-        then = "the others agree, which is not enough"
+        then = "the other calls agree, but they are too few for a conclusion"
     else:
         call = mismatch.reference
         calls += f" before call {call.index}, {call.kernel_name},"
-        then = f"what that call reads or writes differs, but an earlier call {_MADE}"
+        then = "the values of that call differ, but an earlier call without a counterpart may be the cause"
     compiled = any(call.graph for call in search.reference.calls) or any(
         call.graph for call in search.ranks[0].calls
     )
@@ -137,17 +136,19 @@ def _notes(search: Search) -> Iterator[str]:
         yield "the ranks have no DTensors: layouts were found by values alone"
     if statistics := len(search.by[STATISTICS]):
         yield (
-            f"{counted(statistics, 'call')} compared by statistics, which do not tell along which dimension "
-            f"a tensor is split, and of a sum only its mean; {_RECORD} to compare elements"
+            f"{counted(statistics, 'call')} compared by statistics, which cannot show along which dimension "
+            f"a tensor is split, and show only the mean of a sum; {_RECORD} to compare elements"
         )
     if hashes := len(search.by[HASHES]):
         yield (
-            f"{counted(hashes, 'call')} with hashes alone, which tell equal values and not close ones: "
-            f"{search.compared} were decided; record both with --values stats or --values save"
+            f"{counted(hashes, 'call')} with hashes alone, which show whether values are equal, but not "
+            f"whether they are close: {search.compared} were decided; record both with --values stats "
+            "or --values save"
         )
     if search.without_values:
         count = counted(search.without_values, "call")
-        yield f"{count} of the run of one process not compared: values were not recorded, or do not decide"
+        missing = "their values were not recorded, or cannot decide"
+        yield f"{count} of the run of one process not compared: {missing}"
     if search.unpaired:
         yield f"the ranks have no counterpart of {counted(search.unpaired, 'call')} of the run of one process"
     for call in search.undecided:

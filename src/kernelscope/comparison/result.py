@@ -239,8 +239,8 @@ def _amplifier_text(each: Amplifier) -> str:
 _VERBS = {
     "computes": "differs by more than its inputs and rounding explain",
     "reads": "reads values that differ from the reference's",
-    "stops": "leaves its result as it is, and the reference takes one more step",
-    "returns": "left what is returned in place of another result of the reference",
+    "stops": "lacks a step: the reference changes this result once again",
+    "returns": "computed the value that is returned, where the reference returns another value",
     "number": "was given a number that differs from the reference's",
     "rounds-whole-numbers": "gives integers that its dtype cannot represent",
 }

@@ -30,7 +30,7 @@ _RUNS = 3  # as the command `determinism` has it
 OUTPUT = "output.txt"
 NEVER_CHECKED = (
     "code that is not compiled",
-    "compiled functions as a whole, but for their executions 1 to 4, 8, 16, 32 …",
+    "compiled functions as a whole, except in their executions 1 to 4, 8, 16, 32 …",
     "other inputs",
     "kernels from Inductor's cache of compiled code, which are used as an earlier compiler made them",
     "speed",
@@ -248,7 +248,7 @@ class Diagnosis:
         else:
             answer.line = run.failing_line
         if question.quick:
-            answer.unchecked.append("the condition: --quick leaves out bisect, which tests it")
+            answer.unchecked.append("the check: --quick leaves out bisect, which runs it")
             if not culprit:
                 self._take_condition_from(run, found)
             return

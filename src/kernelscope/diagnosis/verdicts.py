@@ -216,19 +216,17 @@ def of_condition(answer: Answer, result: BisectResult, found: ScriptAnswer | Non
     answer.kind = "condition"
     if not fails_in_eager(result):
         answer.fault = COMPILER
-        answer.what = f"the condition holds only when the program is compiled: {result.failure}"
+        answer.what = f"the check fails only when the program is compiled: {result.failure}"
         return
     is_right = found is not None and found.status == 0
     answer.fault = PROGRAM if is_right else UNKNOWN
-    answer.what = "the condition holds with backend='eager' too, where no kernel is compiled"
+    answer.what = "the check fails with backend='eager' too, where no kernel is compiled"
     answer.what += f": {result.failure}" if result.failure else ""
-    answer.next = [
-        "check that the condition is false for a program that is right; then search in the program"
-    ]
+    answer.next = ["make sure that the check passes for a program that is right; then search in the program"]
 
 
 def of_untested_condition(answer: Answer, run: Recorded) -> None:
     answer.kind, answer.fault = "unknown", ""
     how = f"ends with {run.failure}" if run.failed else "finishes normally"
-    answer.what = f"the condition was not tested, because of --quick; the script {how}"
-    answer.next = ["leave out --quick: bisect then tests the condition"]
+    answer.what = f"the check was not run, because of --quick; the script {how}"
+    answer.next = ["leave out --quick: bisect then runs the check"]

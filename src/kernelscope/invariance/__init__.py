@@ -1,1 +1,1 @@
-"""Whether the result for a row depends on the other rows of a batch, and which kernel makes it so."""
+"""Whether the result for a row depends on the other rows of a batch, and which kernel causes it."""

@@ -193,7 +193,7 @@ def _by_argument(
     unsaid = [name for name, value in kwargs.items() if any(map(_is_data, tree_leaves(value)))]
     if unsaid:
         raise NoRows(
-            f"dim says nothing of {', '.join(unsaid)}, which is given by name: give the entries by name too, "
+            f"dim has no entry for {', '.join(unsaid)}, which is passed by name: give all entries by name, "
             f"as in dim={{{unsaid[0]!r}: 0}}"
         )
     return [(name, value, entry) for (name, value), entry in zip(given, dim, strict=True)] + [

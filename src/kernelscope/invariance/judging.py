@@ -19,7 +19,7 @@ from .orders import Mark, Order, Seen, is_real, movers, ordering, why_unknown
 from .row_maps import Difference
 
 _OTHER_SHAPE = "its shape does not follow the number of rows"
-_OTHER_PART = "what corresponds to it with other rows is not known for certain"
+_OTHER_PART = "the result that corresponds to it in the run with other rows is not known for certain"
 _INDICES = "its result holds indices of rows"
 _COMBINED = "its result combines rows and belongs to none of them"
 

@@ -189,9 +189,9 @@ def _says_nothing(lines: torch.Tensor) -> list[bool]:
 
 # -- what is known of memory that holds rows in another order --
 
-_NOT_COMPARED = "what it was given could not be compared, and its rows are in another order"
-_EQUAL_ROWS = "it was given equal rows in another order, and which of them is which is not known"
-_OTHER_INDICES = "it was given indices that other code computes with other rows"
+_NOT_COMPARED = "its inputs could not be compared, and its rows are in another order"
+_EQUAL_ROWS = "its inputs have equal rows in another order, so its rows cannot be paired for certain"
+_OTHER_INDICES = "its indices were computed by different code when the rows changed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,9 +132,7 @@ class InvarianceResult:
             lines += [f"  also       {name}" for name in (more if verbose else more[:5])]
             lines += [f"  also       {len(more) - 5} more"] if len(more) > 5 and not verbose else []
         elif self:
-            lines.append(
-                "variant: a result depends on other rows, and no kernel that was followed makes it so"
-            )
+            lines.append("variant: a result depends on other rows, but no kernel that was followed causes it")
         else:
             lines.append(
                 f"inconclusive: {self.problem}" if self.problem else "invariant: no row depends on the others"
@@ -172,7 +170,7 @@ def _kernel_lines(kernel: KernelVerdict) -> list[str]:
     other = f"; {kernel.other_kernel} ran in its place" if kernel.other_kernel else ""
     name = f"#{kernel.index} {kernel.kernel_name} ({kernel.kind})"
     lines = [
-        f"variant: kernel {name} at {kernel.line} makes rows depend on others",
+        f"variant: kernel {name} at {kernel.line} makes rows depend on other rows",
         f"  cause      {kernel.cause}: {kernel.explanation}{other}",
         f"  depends on {', '.join(_TESTS[test] for test in kernel.depends_on)}",
     ]
@@ -192,5 +190,5 @@ _TESTS = {
     "size": "the number of rows",
     "position": "the place of a row in the batch",
     "contents": "the contents of the other rows",
-    "repeat": "chance: the same rows again gave another result",
+    "repeat": "chance: a second run with the same rows gave another result",
 }

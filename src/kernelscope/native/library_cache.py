@@ -35,11 +35,11 @@ def check_private(folder: Path) -> None:
     if found.st_uid != os.geteuid():
         raise PermissionError(f"{folder} belongs to another user")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(f"others can write to {folder}; run: chmod go-w {folder}")
+        raise PermissionError(f"other users can write to {folder}; run: chmod go-w {folder}")
     for parent in folder.resolve().parents:
         mode = parent.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise PermissionError(f"others can replace {folder}, because they can write to {parent}")
+            raise PermissionError(f"other users can replace {folder}, because they can write to {parent}")
 
 
 def build_into(library: Path, build: Callable[[Path], Path]) -> None:

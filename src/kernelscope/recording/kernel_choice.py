@@ -41,7 +41,7 @@ class KernelChoice:
                     "nothing-matched", f"steps {first}:{end} were to be recorded, and {why}; {how}"
                 )
             if ran_in_others:
-                text = f"no compiled code ran in steps {first}:{end}, and some in others"
+                text = f"no compiled code ran in steps {first}:{end}; it ran in other steps"
                 return Finding("nothing-matched", text)
         if not (config.kernel or config.kind) or not self._known:
             return None

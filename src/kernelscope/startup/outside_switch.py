@@ -44,7 +44,8 @@ def _listen(file: Path) -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(NUMBER) is not signal.SIG_DFL:
-        print("kernelscope: the program handles SIGUSR2 itself; only the file switches", file=sys.stderr)
+        problem = "the program handles SIGUSR2 itself, so that signal does not switch the recording"
+        print(f"kernelscope: {problem}; create or remove {file} instead", file=sys.stderr)
         return
     signal.signal(NUMBER, lambda *_: flip(file))
 

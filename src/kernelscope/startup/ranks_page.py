@@ -106,7 +106,7 @@ def _fetched(address: str, seconds: float) -> dict[str, Any]:
             state = json.loads(response.read(_MOST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         return {"error": f"no answer from {address}: {error}"}
-    return state if isinstance(state, dict) else {"error": f"{address} answered something else"}
+    return state if isinstance(state, dict) else {"error": f"{address} gave an unexpected answer"}
 
 
 # -- the same in words, and as a page -------------------------------------------------------------------

@@ -114,10 +114,10 @@ def _ended(ending: Ending) -> list[str]:
         where = f" at {call.origin}" if call.origin else ""
         done = f"completed through {crash.completed}" if crash.completed >= 0 else "nothing had completed"
         what = f"[{call.kind}] {call.kernel_name}{where}"
-        lines.append(f"{done}; {call.index}, this kernel, was executing: {what}")
+        lines.append(f"{done}; call {call.index} was executing: {what}")
     elif crash is not None and crash.last is not None:
         call = crash.last
-        lines.append(f"no recorded kernel was executing; the last was {call.index}: {call.kernel_name}")
+        lines.append(f"no recorded kernel was executing; the last was call {call.index}: {call.kernel_name}")
     return lines
 
 

@@ -126,7 +126,7 @@ def refuse_foreign(path: Path) -> None:
         raise RunError(f"{path} cannot be read: it is not the journal of a search") from None
     if not is_signed(_signed(path, first), signature):
         raise RunError(
-            f"{path.parent} was not made by you, or not in this place, and what it holds would be executed; "
+            f"{path.parent} was not made by you, or not in this place, and code in it would be executed; "
             "start a new search, without --resume"
         )
 

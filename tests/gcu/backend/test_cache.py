@@ -80,7 +80,7 @@ def test_folder_that_others_can_write_is_not_used(cache: Path) -> None:
     cache.parent.chmod(0o777)
     library = build_cached(translate(SOURCE))
     path, reason = library.path, library.uncached
-    assert "others can write" in reason
+    assert "other users can write" in reason
     assert not path.is_relative_to(cache)
     assert path.exists()
 

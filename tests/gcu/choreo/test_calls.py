@@ -81,7 +81,7 @@ TOLD = [
     (
         NO_MATCH.format("u(choreo::names::s32* __restrict__&)"),
         "candidate: ‘template<int N> void u(int*)’\n  couldn’t deduce template parameter ‘N’",
-        "nothing here tells what `N` of `u` is; say it: `call u<…>(…)`",
+        "the arguments do not determine `N` of `u`; give it: `call u<…>(…)`",
     ),
     (
         NO_MATCH.format("o(choreo::names::f16* __restrict__&, int)"),

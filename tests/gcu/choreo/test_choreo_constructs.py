@@ -33,7 +33,7 @@ REFUSED = [
     ("__atomic_add(x.at(0, 0));", 2, "__atomic_add takes 2 arguments, not 1"),
     ("__atomic_and(y.at(0), 1);", 2, "__atomic_and cannot change an element of f32"),
     ("__atomic_nand(x.at(0, 0), 1);", 2, "there is no builtin `__atomic_nand`"),
-    ("foreach i in [2] : faster { }", 2, "`faster` says nothing about a loop; use vectorize or unroll"),
+    ("foreach i in [2] : faster { }", 2, "`faster` is not a directive for loops; use vectorize or unroll"),
     ("for (int i = 0; i < 4; ++i) { }", 2, "`for` is C++; a loop of Choreo is"),
     ("const int k = 3;", 2, "`const` is C++"),
     ("__cok__ { }", 2, "move it above the `__co__`"),

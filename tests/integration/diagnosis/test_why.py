@@ -148,7 +148,7 @@ def test_a_condition_that_was_not_tested_and_a_script_that_cannot_run_twice(tmp_
     (tmp_path / "reads.py").write_text("import sys\nprint('read', input())\n")
     done = why(tmp_path, "--quick", "--predicate", "check.py:f", "reads.py", status=2, said="a line\n")
     assert "read a line" in done.stderr
-    assert done.stdout.startswith("no answer: the condition was not tested, because of --quick")
+    assert done.stdout.startswith("no answer: the check was not run, because of --quick")
     assert "the script failed when it was run again: EOFError" in done.stdout
 
 

@@ -53,7 +53,7 @@ def test_a_wrong_placement_is_named_in_compiled_code(folder: Path) -> None:
     assert first is not None
     assert (first.kind, first.call.phase) == ("wrong-placement", "forward"), first.reason
     assert first.held == "Partial(sum)"
-    assert "_c10d_functional.all_gather_into_tensor.default, joined it differently" in first.reason
+    assert "_c10d_functional.all_gather_into_tensor.default, joined the parts in another way" in first.reason
     assert first.since is not None
     assert first.since.origin is not None
     assert first.since.origin.file.endswith("compiled_trials.py")

@@ -40,7 +40,7 @@ PLANTED = {
     "tp+adamw+other-lr": ("values-differ", (1,), "aten.mul_.Tensor", "the number other is 0.9998 on rank 1"),
     "tp+adamw+late-lr": ("values-differ", (1,), "aten.mul_.Tensor", "the number other is 0.99985 on rank 1"),
     "vocabulary+adamw+other-token": (
-        "values-differ", (1,), "aten.embedding.default", "looks for the reference's rows at other places",
+        "values-differ", (1,), "aten.embedding.default", "reads rows that differ from the reference's",
     ),
     "ddp+lion+other-lr": ("values-differ", (1,), "aten.add_.Tensor", "the number alpha is -0.02 on rank 1"),
     "ddp+factored+other-lr": ("values-differ", (1,), "aten.add_.Tensor", "the number alpha is -0.02"),
@@ -55,7 +55,7 @@ PLANTED = {
         "aten.reciprocal.default",
         "norm of its own part",
     ),
-    "vocabulary+adamw+untied": ("values-differ", (0, 1), "aten.add_.Tensor", "no layout turns"),
+    "vocabulary+adamw+untied": ("values-differ", (0, 1), "aten.add_.Tensor", "in any layout"),
 }  # fmt: skip
 ONE_OF = {"lion": "one+lion", "factored": "one+factored"}
 

@@ -135,7 +135,7 @@ def test_parts_know_meshes_and_placements(folder: Path) -> None:
 def test_the_command_line_has_both_forms(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = str(folder / "one.kscope")
     assert main(["diff", one, str(folder / "tp.kscope")]) == 0
-    assert "2 ranks together hold what one process holds" in capsys.readouterr().out
+    assert "the values of 2 ranks together equal those of one process" in capsys.readouterr().out
     assert main(["diff", one, str(folder / "unreduced-mlp.kscope")]) == 1
     text = capsys.readouterr().out
     assert text.startswith("missing-all-reduce: ranks 0, 1, step 0, call ")

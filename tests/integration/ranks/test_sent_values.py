@@ -115,7 +115,9 @@ def test_tables_without_pieces_say_so(folder: Path, tmp_path: Path) -> None:
     for file in (tmp_path / "tables" / "collectives").rglob("*.parquet"):
         parquet.write_table(parquet.ParquetFile(file).read().drop_columns(["pieces"]), file)
     result = kernelscope.ranks(tmp_path / "tables")
-    assert "all-gathers into one tensor with what was sent were not compared" in "\n".join(result.notes)
+    assert "all-gathers into one tensor with the values that were sent were not compared" in "\n".join(
+        result.notes
+    )
     assert result.first is not None  # the two ranks got different values; which is wrong is not known
     assert result.first.suspects == (0, 1)
 

@@ -159,7 +159,7 @@ def test_a_segfault_is_told_by_the_parent(tmp_path: Path) -> None:
     ran = kernelscope_run(script, cwd=tmp_path)
     assert ran.returncode == 128 + 11
     assert "killed by SIGSEGV" in ran.stderr
-    assert "completed through 2; 3, this kernel, was executing" in ran.stderr
+    assert "completed through 2; call 3 was executing" in ran.stderr
     assert "[cpp] cpp_fused_index_mul_0" in ran.stderr
     assert f"{script}:5" in ran.stderr
     shown = subprocess.run(

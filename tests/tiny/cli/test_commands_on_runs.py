@@ -101,9 +101,7 @@ def test_show_json(here: Path, capsys: Capture) -> None:
 def test_the_newest_run_is_meant(here: Path, capsys: Capture) -> None:
     assert main(["show", "--crash"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith(
-        "the program was killed by SIGSEGV\n  completed through 39; 40, this kernel, was executing:"
-    )
+    assert out.startswith("the program was killed by SIGSEGV\n  completed through 39; call 40 was executing:")
     assert "[cpp] cpp_fused_noted_1 grid=(1, 2, 3) at /model.py:13 in forward" in out
     crash = as_json(capsys, "show", "--crash")["crash"]
     assert isinstance(crash, dict)

@@ -112,7 +112,7 @@ def test_a_crash_comes_before_all_else(tmp_path: Path) -> None:
     lines = story.text(140).splitlines()
     assert story.is_urgent
     assert lines[0] == "kernelscope: the program was killed by SIGSEGV"
-    assert "completed through 39; 40, this kernel, was executing: [cpp] cpp_fused_noted_1 at" in lines[1]
+    assert "completed through 39; call 40 was executing: [cpp] cpp_fused_noted_1 at" in lines[1]
     assert len(lines) <= 5
     assert f"kernelscope show --crash {path}" in lines[-1]
 

@@ -175,7 +175,7 @@ def test_a_condition_that_was_not_tested_is_no_clean_bill(tmp_path: Path) -> Non
     add_next_steps(answer, QUICK)
     text = "\n".join(answer_lines(answer))
     assert answer.status == 2
-    assert text.startswith("no answer: the condition was not tested, because of --quick; the script finishes")
+    assert text.startswith("no answer: the check was not run, because of --quick; the script finishes")
     assert "leave out --quick" in text
 
 

@@ -85,7 +85,7 @@ def test_what_is_supported_and_was_not_tested(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(platform, "python_version", lambda: "3.14.2")
     [python] = (result for result in checks.versions() if result.what == "python")
     assert python.health == "ok"
-    assert "(supported, but not tested; 3.11 to 3.13 are)" in python.found
+    assert "(supported, but not tested; tests ran with 3.11 to 3.13)" in python.found
 
 
 def test_a_recording_refuses_an_old_torch(monkeypatch: pytest.MonkeyPatch) -> None:

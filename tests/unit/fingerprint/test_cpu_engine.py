@@ -319,7 +319,7 @@ def test_folders_that_others_can_write_are_refused(tmp_path: Path) -> None:
         check_private(tmp_path / "new" / "folder")
     (tmp_path / "new" / "folder").chmod(0o700)
     (tmp_path / "new").chmod(0o777)
-    with pytest.raises(PermissionError, match="others can replace"):
+    with pytest.raises(PermissionError, match="other users can replace"):
         check_private(tmp_path / "new" / "folder")
 
 

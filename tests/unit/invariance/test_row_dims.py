@@ -33,7 +33,7 @@ def test_an_entry_for_each_argument(args: tuple, kwargs: dict, dim: Any, found: 
     ("args", "kwargs", "dim", "said"),
     [
         ((X, TABLE), {}, (0,), "dim has 1 entries for 2 arguments; give one for each"),
-        ((X,), {"mask": TABLE}, (0,), "dim says nothing of mask, which is given by name"),
+        ((X,), {"mask": TABLE}, (0,), "dim has no entry for mask, which is passed by name"),
         ((X,), {}, (2,), "dim is 2 for x, whose shape is (4, 9): give a dimension that it has, or None"),
         ((X, 3), {}, (1, 0), "dim is 0 for table, which holds no tensor of data: give None for it"),
         ((X,), {}, {"y": 0}, "dim names 'y', and the arguments are x"),

@@ -235,7 +235,7 @@ def test_nothing_ran_in_the_steps_that_were_wanted() -> None:
 
     for steps, said in (
         ((5, 7), "steps 5:7 were to be recorded, and the program ended in step 1"),
-        ((1, 2), "no compiled code ran in steps 1:2, and some in others"),
+        ((1, 2), "no compiled code ran in steps 1:2; it ran in other steps"),
     ):
         with kernelscope.record(steps=steps) as run:
             two_steps()

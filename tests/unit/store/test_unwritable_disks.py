@@ -158,7 +158,7 @@ def test_a_fault_on_a_gpu_as_the_markers_tell_it(tmp_path: Path) -> None:
     assert (crash.completed, [c.index for c in crash.executing], crash.queued) == (4, [5], 4)
     assert crash.text().startswith(
         "the program ended with status 1 (AcceleratorError: CUDA error: illegal memory access)\n"
-        "  completed through 4; 5, this kernel, was executing; 4 more were queued:\n"
+        "  completed through 4; call 5 was executing; 4 more were queued:\n"
     )
 
 

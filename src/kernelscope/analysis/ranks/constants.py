@@ -110,9 +110,9 @@ def _holds(other: Constant | None, mine: Constant) -> bool:
 
 def _reason(rank: int, constant: Constant) -> str:
     return (
-        f"{constant.argument} had one value on all ranks in the {constant.before} earlier calls of this "
-        f"kernel, and keeps it on the others; on rank {rank} it has another from this call on: its memory "
-        "was corrupted, or this rank was given another input"
+        f"{constant.argument} had the same value on all ranks in the {constant.before} earlier calls of this "
+        f"kernel, and still has on the other ranks; on rank {rank} its value differs from this call on: its "
+        "memory was corrupted, or this rank was given another input"
     )
 
 

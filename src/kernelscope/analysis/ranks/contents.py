@@ -72,7 +72,7 @@ def _changed(rank: Rank, earlier: int, did: str, reader: KernelCall, i: int) -> 
     storage = reader.storages[i][0]
     names = [before.arg_names[j] for j, (other, _, _) in before.storages.items() if other == storage]
     reason = (
-        f"what it {did} had changed in memory when call {reader.index}, {reader.kernel_name}, read it "
+        f"the memory that it {did} had changed when call {reader.index}, {reader.kernel_name}, read it "
         f"as {reader.arg_names[i]}; no recorded call wrote to it in between: the memory was corrupted, or "
         f"{UNRECORDED} wrote to it"
     )

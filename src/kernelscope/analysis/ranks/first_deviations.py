@@ -65,8 +65,8 @@ def take_out_the_programs_writes(found: list[Deviation], summaries: Sequence[Ran
     places = len({_place(each) for each in own})
     at = f" at {own[0].origin}" if own[0].origin is not None else ""
     return [
-        f"on all {len(summaries)} ranks, {UNRECORDED} wrote to what {counted(places, 'call')} of the program "
-        f"read or wrote, first {own[0].argument or 'an argument'} of call {own[0].index}, "
+        f"on all {len(summaries)} ranks, {UNRECORDED} wrote to memory that {counted(places, 'call')} of the "
+        f"program read or wrote, first {own[0].argument or 'an argument'} of call {own[0].index}, "
         f"{own[0].kernel_name}{at}: that memory was not checked"
     ]
 

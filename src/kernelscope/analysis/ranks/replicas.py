@@ -154,11 +154,11 @@ def replicas(ranks: Mapping[int, Updates]) -> Replicas:
 
 OTHER_NUMBERS = (
     "its numbers, such as the learning rate, differ from those of rank {other} (call {index}), although "
-    "what it updates and the tensors that it only reads were the same on all ranks"
+    "its tensors were the same on all ranks"
 )
 BEGAN_UNLIKE = (
-    "what it updates began with values that differ from those of rank {other} (call {index}), although its "
-    "gradients are the same on all ranks: replicas that were not made alike at the start"
+    "the tensor that it updates began with values that differ from those of rank {other} (call {index}), "
+    "although its gradients are the same on all ranks: the replicas did not start with the same values"
 )
 
 

@@ -19,19 +19,19 @@ from .values.fits import Fit
 from .values.layouts import Layout
 from .which_ranks import named, other_numbers
 
-_A_TERM = "each rank holds one term of a sum: their sum is the reference's value, what a rank holds is not"
+_A_TERM = "each rank has one term of a sum, and only the sum of all terms is the reference's value"
+_NO_LAYOUT = "the ranks' values of {0} do not make up the reference's {0} in any layout"
+_SAME_INPUTS = "the ranks have the same inputs as the reference"
 
 
 def _of_unknown_source(name: str, through: tuple[KernelCall, ...]) -> str:
-    said = f"no layout turns what the ranks read into the reference's {name}"
+    said = _NO_LAYOUT.format(name)
     if not through:
-        return (
-            f"{said}, and no recorded call made it: were both given the same parameters and the same batch?"
-        )
+        return f"{said}, and no recorded call computed {name}; were both given the same parameters and batch?"
     last = next((call for call in through if not communicates(call.site)), through[0])
     return (
-        f"{said}; what it was made of has no counterpart in the run of one process, up to call {last.index}, "
-        f"{last.kernel_name}"
+        f"{said}; it was computed from values without a counterpart in the run of one process, up to call "
+        f"{last.index}, {last.kernel_name}"
     )
 
 
@@ -51,8 +51,8 @@ class _Explanation:
         held = self._held(position, found.moment)
         if found.declared is not None and found.reference.index in self._search.by[HASHES]:
             reason = (
-                f"{name} is declared {found.declared.layout}, but the ranks hold different values; hashes do "
-                "not tell in which way: record both with --values save"
+                f"{name} is declared {found.declared.layout}, but the ranks have different values; hashes "
+                "cannot show how they differ: record both runs with --values save"
             )
             return self._made(VALUES, name, reason)
         if found.does_not_follow:
@@ -61,8 +61,8 @@ class _Explanation:
             return self._misdeclared(name, found.declared, held)
         if found.declared is not None and (ranks := self._looking_elsewhere(found.declared)):
             reason = (
-                f"{named(ranks)} {'looks' if len(ranks) == 1 else 'look'} for the reference's rows at other "
-                "places: the indices differ, or the first row that a rank has"
+                f"{named(ranks)} {'reads' if len(ranks) == 1 else 'read'} rows that differ from the "
+                "reference's: the indices differ, or the number of the first row in a rank's part"
             )
             return self._made(VALUES, name, reason, ranks=ranks)
         terms = [i for i, each in self._inputs.items() if each is not None and each.layout.is_partial]
@@ -88,7 +88,7 @@ class _Explanation:
                 NOT_REDUCED, name, f"{said}, but {_A_TERM}; it was never reduced", held=held.layout
             )
         if held.layout.is_replicated and declared.layout.is_partial:
-            reason = f"{said}, but each rank holds the whole sum: a reduction would add it up again"
+            reason = f"{said}, but each rank already has the whole sum: a reduction would add it again"
         else:
             reason = f"{said}, but its parts give the reference's value when put together as {held.layout}"
         return self._made(PLACEMENT, name, reason, held=held.layout)
@@ -101,12 +101,9 @@ class _Explanation:
         claim = claims(self._part, since, self._call) if since is not None else None
         said = f"; a DTensor declares it {claim.layout}" if claim is not None else ""
         if fit.layout.placements == ("Partial(avg)",):
-            reason = (
-                f"{name} is not reduced: the mean over the ranks is the reference's value, "
-                f"what a rank holds is not{said}"
-            )
+            reason = f"{name} is not reduced: only the mean over the ranks is the reference's value{said}"
         elif fit.layout.is_of_norms:
-            reason = f"{name} is not reduced: each rank holds the norm of its own part{said}"
+            reason = f"{name} is not reduced: each rank has the norm of its own part{said}"
         else:
             reason = f"{name} is not reduced: {_A_TERM}{said}"
         began = since[0] if since is not None else None
@@ -124,17 +121,15 @@ class _Explanation:
         if source.is_unreduced:
             claim = claims(self._part, (source.call, source.storage), self._call)
             said = f"; a DTensor declares it {claim.layout}" if claim is not None else ""
-            reason = f"{name} was made of terms of a sum that no collective has added up{said}"
+            reason = f"{name} was computed from terms of a sum that no collective added{said}"
             return self._made(NOT_REDUCED, name, reason, held=was, since=source.call, claim=claim)
         if source.collective is not None:
             reason = (
-                f"no layout turns what the ranks read into the reference's {name}: they held it as {was}, "
-                f"and call {source.collective.index}, {source.collective.kernel_name}, joined it differently"
+                f"{_NO_LAYOUT.format(name)}: their layout was {was}, and call {source.collective.index}, "
+                f"{source.collective.kernel_name}, joined the parts in another way"
             )
             return self._made(PLACEMENT, name, reason, held=was, since=source.call)
-        reason = (
-            f"no layout turns what the ranks read into the reference's {name}; they last held it as {was}"
-        )
+        reason = f"{_NO_LAYOUT.format(name)}; the last layout in which they did was {was}"
         return self._made(VALUES, name, reason, held=was, since=source.call)
 
     def _of_some(self, position: int, ranks: tuple[int, ...]) -> ShardedDifference:
@@ -143,8 +138,8 @@ class _Explanation:
         calls = self._found.calls
         writer = self._search.ranks[first].writer(calls[first], position)
         reason = (
-            f"what {named(ranks)} {'reads' if len(ranks) == 1 else 'read'} is not the reference's {name}; "
-            "what the other ranks read is"
+            f"{named(ranks)} {'reads' if len(ranks) == 1 else 'read'} a {name} that differs from the "
+            "reference's; the other ranks read the right one"
         )
         return self._made(VALUES, name, reason, since=writer, ranks=ranks)
 
@@ -152,25 +147,23 @@ class _Explanation:
         ranks = self._search.world.ranks
         if others := list(other_numbers(self._found.reference, self._found.calls, ranks)):
             apart = tuple(rank for rank in ranks if any(rank in each.given for each in others))
-            reason = f"the ranks read what the reference reads, but {'; '.join(map(str, others))}"
+            reason = f"{_SAME_INPUTS}, but {'; '.join(map(str, others))}"
             return self._made(VALUES, name, reason, ranks=apart)
         if self._found.does_not_follow:
-            reason = "the operator, run on what the ranks read, does not give what they hold"
+            reason = "running the operator again on the ranks' inputs does not give the ranks' results"
             return self._made(VALUES, name, reason)
         kinds = {str(each.layout) for each in self._inputs.values() if each is not None}
         sharded = {each for each in kinds if "Shard" in each}
         if len(kinds) > 1 and sharded:
             reason = (
-                f"what the ranks read is right ({self._listed()}), but the operator was run on these parts "
-                "as if they belonged together: an argument does not have the layout that the operator needs"
+                f"the ranks' inputs are right ({self._listed()}), but the operator combined parts that do "
+                "not belong together: an argument does not have the layout that the operator needs"
             )
             return self._made(PLACEMENT, name, reason)
         if apart := self._apart(self._found.position, self._found.moment):
-            reason = (
-                f"the ranks read what the reference reads, but the result of {named(apart)} is not its result"
-            )
+            reason = f"{_SAME_INPUTS}, but the result of {named(apart)} differs from its result"
             return self._made(VALUES, name, reason, ranks=apart)
-        reason = "the ranks read what the reference reads, but no layout turns their result into its result"
+        reason = f"{_SAME_INPUTS}, but their results do not make up its result in any layout"
         return self._made(VALUES, name, reason)
 
     def _apart(self, position: int, moment: str) -> tuple[int, ...]:
@@ -230,7 +223,10 @@ class _Explanation:
         call = found.calls[all_ranks.index(ranks[0])] if ranks else self._call
         arguments = self._call.arguments
         shown = tuple(
-            (arguments[i].name, str(each.layout) if each is not None else "not the reference's in any layout")
+            (
+                arguments[i].name,
+                str(each.layout) if each is not None else "not the reference's value in any layout",
+            )
             for i, each in self._inputs.items()
         )
         return ShardedDifference(

@@ -121,7 +121,9 @@ class ShardedResult:
         # The optimizer makes many calls: that they agree must not hide that others were not compared.
         unpaired, leading = self.compared["leading_unpaired"], self.compared["leading_calls"]
         if calls >= _MOST * out_of and unpaired <= (1 - _MOST) * leading:
-            return f"{self.world_size} ranks together hold what one process holds, but for rounding"
+            return (
+                f"the values of {self.world_size} ranks together equal those of one process, up to rounding"
+            )
         return f"no difference in the {calls:,} of {out_of:,} calls that could be compared"
 
     def __str__(self) -> str:

@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--save", action="store_true", help="run both commands again and compare the tensors of that call"
     )
     parser.add_argument("--calibrate", action="store_true",
-        help="tell rounding from error: A is the reference, recorded without the compiler")  # fmt: skip
+        help="is it rounding or an error? A is the reference, recorded without the compiler")  # fmt: skip
     parser.add_argument("--fail-on", choices=FAIL_ON, default="kernels", metavar="WHAT",
         help="exit with 1 if kernels or values differ (kernels, the default), only if values do (values), "
         "or never (nothing)")  # fmt: skip

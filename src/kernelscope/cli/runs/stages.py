@@ -33,7 +33,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--graph", metavar="GRAPH", help='one graph: "0/0", "0/0 backward", 0_backward')
     add("--stage", metavar="NAME", help="print one stage of the graph")
     add("--diff", nargs=2, metavar=("A", "B"), help="print the difference between two stages")
-    add("--kernel", metavar="GLOB", help="source, nodes and your lines of kernels whose name matches GLOB")
+    add(
+        "--kernel",
+        metavar="GLOB",
+        help="source, FX nodes and program lines of kernels whose name matches GLOB",
+    )
     add("--fusion", action="store_true", help="fused groups, and refused pairs with the reason")
     add("--settings", action="store_true", help="torch settings that are not the default, and variables")
     add("--sections", action="store_true", help="print FX graph, DAG, code and wrapper as sections")

@@ -122,7 +122,7 @@ def _laid_out(tensor: torch.Tensor, spec: Any) -> torch.Tensor:
     """The library of another machine may lay a result out in another way."""
     if (tuple(tensor.shape), tensor.stride()) == (spec.shape, spec.stride):
         return tensor
-    raise NotRunnable(f"its result is laid out as {tensor.stride()}, and was as {spec.stride}")
+    raise NotRunnable(f"its result has strides {tensor.stride()}, and had {spec.stride} in the recorded run")
 
 
 def compiled_calls(calls: Iterable[KernelCall]) -> list[KernelCall]:

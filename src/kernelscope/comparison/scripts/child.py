@@ -41,7 +41,7 @@ def _reference(folder: Path, words: list[str], verbose: str) -> dict[str, Any]:
         failed = run_words(words)
     result: ComparisonResult = judged(run, other.failures)
     if failed:
-        where = ", which had the other program's values by then" if result.values["matched"] else ""
+        where = ", after values of the other program had been put into it" if result.values["matched"] else ""
         result.failed = f"{words[0]} failed{where}: {failed}"
     text = result.details() if verbose == "verbose" else str(result)
     return {"result": result.to_dict(), "text": text, "failed": failed}

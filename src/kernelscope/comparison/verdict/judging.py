@@ -145,7 +145,7 @@ def _unequal_results(run: ReferenceRun) -> list[str]:
     if ours == theirs:
         return []
     counts = f"the reference returns {ours} tensors of floats and the other program {theirs}"
-    return [f"{counts}: which of these correspond is not known, and they were not compared as results"]
+    return [f"{counts}: it is not known which of these correspond, so they were not compared as results"]
 
 
 def _stopped(run: ReferenceRun, ours: int, theirs: int) -> Difference:

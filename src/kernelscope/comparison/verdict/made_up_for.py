@@ -26,7 +26,7 @@ def made_up_for(run: ReferenceRun, twins: Twins) -> list[str]:
             if _differs(run, lost[0], theirs):
                 found.setdefault(
                     (step.name, step.origin[:1]),
-                    f"{shown(step)} changes what {shown(theirs)} reads, and the reference does not; "
+                    f"{shown(step)} changes an input of {shown(theirs)} that the reference leaves unchanged; "
                     "the results that both programs have are the same",
                 )
         if len(found) >= _MOST:
@@ -48,8 +48,8 @@ def hidden_differences(run: ReferenceRun, twins: Twins) -> list[str]:
         found.setdefault(
             (call.name, call.origin[:1]),
             f"{shown(call)} differs from {shown(own)} of the reference by {close.difference:.2g} of "
-            f"its size, and rounding explains {close.noise:.2g}; what is computed from it is the same but "
-            "for rounding, so the results do not show whether that is an error",
+            f"its size, and rounding explains {close.noise:.2g}; what is computed from it is the same up "
+            "to rounding, so the results do not show whether that is an error",
         )
     return list(found.values())[:_MOST]
 

@@ -68,7 +68,7 @@ def planned(nodes: Sequence[Node], hint: Hint) -> Plan | str:
             else:
                 made.reads[n.name, place] = placed
     if not _reads_in_place(made):
-        return "what one computes is not read where it is computed"
+        return "one reads elements of the other that are computed in another iteration"
     if not _levels(made):
         return "they would have to be computed in another order"
     return made if _fits(made, hint) else "a row is too long to be kept between two passes over it"

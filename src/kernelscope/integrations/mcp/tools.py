@@ -73,7 +73,7 @@ class Tools:
         crash   how the program ended, and what was executing
         """
         if crash and (call is not None or kernel or step is not None or phase or first or changed):
-            raise Refused("crash tells how the program ended: leave out the arguments that choose calls")
+            raise Refused("crash shows how the program ended: leave out the arguments that choose calls")
         path = self.allowed.run(run)
         name, script = self.allowed.shown(path), self._script_of(path)
         if crash:

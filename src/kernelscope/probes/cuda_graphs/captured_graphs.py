@@ -207,7 +207,7 @@ class CudaGraphs(PatchSet):
                 Finding(
                     "fingerprints-stay",
                     f"{graphs} captured inside the recording will take fingerprints at every replay, and "
-                    f"keep {size / 1e6:.1f} MB of GPU memory; capture again to stop that",
+                    f"keep {size / 1e6:.1f} MB of GPU memory; to stop that, capture again after it",
                 )
             )
 

@@ -33,7 +33,9 @@ def why_no_server() -> str:
     if find_spec(SERVER) is None or not hasattr(bindings, "_register_handler"):
         return f"this torch ({torch.__version__}) has no distributed debug server"
     if find_spec(PAGES) is None:
-        return f"the distributed debug server of this torch ({torch.__version__}) takes no pages of others"
+        return (
+            f"the distributed debug server of this torch ({torch.__version__}) cannot be extended with pages"
+        )
     return ""
 
 

@@ -212,7 +212,7 @@ def _skipped(code: Any, result: Any) -> str:
         return "torch._dynamo.config.disable is set"
     listed = torch._dynamo.trace_rules.check_verbose(code, is_inlined_call=False)
     if listed.skipped:
-        return f"it is on Dynamo's list of what it does not trace ({listed.reason})"
+        return f"it is on Dynamo's list of functions that are not traced ({listed.reason})"
     return str(told).splitlines()[0] if told else "Dynamo found nothing in it to compile"
 
 

@@ -44,9 +44,11 @@ def ran_in_eager(frames: Sequence[TriedFrame], stances: Sequence[str]) -> Iterat
             told.setdefault(frame.gave_up, []).append(frame)
     for reason, places in told.items():
         text = f"Dynamo left {_and_others(places)} to Python: {reason}"
-        yield Finding("ran-in-eager", f"{text}; what runs so is not recorded. {_SEE_OPERATORS}")
+        yield Finding("ran-in-eager", f"{text}; eager operators are not recorded. {_SEE_OPERATORS}")
     if any(stance != _FAILS for stance in stances):
-        yield Finding("ran-in-eager", f"{_in_force(stances)}; what runs so is not recorded. {_SEE_OPERATORS}")
+        yield Finding(
+            "ran-in-eager", f"{_in_force(stances)}; eager operators are not recorded. {_SEE_OPERATORS}"
+        )
 
 
 def _in_force(stances: Sequence[str]) -> str:
@@ -138,7 +140,7 @@ def _why_not_executed(made: Sequence[TriedFrame]) -> str:
         return f"{graphs} went to {backend}, which makes no kernels; {_SEE_OPERATORS}"
     return (
         f"{graphs} of {_and_others(made)} went to {backend}, and none of its kernels was seen: "
-        f"they are of a kind that is not known here, or were never called; {_SEE_OPERATORS}"
+        f"kernelscope does not know this kind of kernel, or they were never called; {_SEE_OPERATORS}"
     )
 
 

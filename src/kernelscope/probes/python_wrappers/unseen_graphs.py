@@ -72,8 +72,8 @@ def begun_before() -> Finding | None:
     where = ", ".join(within)
     return Finding(
         "unseen-graph",
-        f"a compiled graph was executing when the recording opened (thread {where}); what it had still to "
-        "launch is not recorded",
+        f"a compiled graph was executing when the recording opened (thread {where}); its remaining "
+        "launches are not recorded",
     )
 
 

@@ -97,7 +97,7 @@ def _seen(numbers: torch.Tensor) -> torch.Tensor:
 def _differences(ours: torch.Tensor, theirs: torch.Tensor, eps: float) -> Iterator[str]:
     near = _tolerance(ours, eps)
     if _most_alike(theirs) == 1 and _most_alike(ours) <= 0.5:
-        yield "each run gives the same numbers, so that it draws none, and eager's runs differ"
+        yield "it gives the same numbers in each run, so it draws none, but eager draws others each time"
     for beyond, words in _beyond(ours, theirs, near):
         if int(beyond.any(1).sum()) >= _BEYOND:
             yield words
@@ -142,8 +142,8 @@ def _beyond(ours: torch.Tensor, theirs: torch.Tensor, near: float) -> Iterator[t
     low, high = float(finite.min()), float(finite.max())
     top, bottom = float(theirs[is_finite].max()), float(theirs[is_finite].min())
     above, below = is_finite & (theirs > high + near), is_finite & (theirs < low - near)
-    yield above, f"it draws numbers up to {top:.4g}, and eager up to {high:.4g}"
-    yield below, f"it draws numbers down to {bottom:.4g}, and eager down to {low:.4g}"
+    yield above, f"it draws numbers up to {top:.4g}, but eager only up to {high:.4g}"
+    yield below, f"it draws numbers down to {bottom:.4g}, but eager only down to {low:.4g}"
 
 
 def _bounds(ours: torch.Tensor) -> list[float]:
@@ -162,7 +162,7 @@ def _share_below(ours: torch.Tensor, theirs: torch.Tensor, bound: float, near: f
         return ""
     other = more if float(share.mean()) > float(more.mean()) else less
     percent = [f"{100 * float(each.mean()):.6g} %" for each in (other, share)]
-    return f"{percent[0]} of its numbers are at most {bound:.4g}, and {percent[1]} of eager's"
+    return f"{percent[0]} of its numbers are at most {bound:.4g}, but {percent[1]} of the numbers in eager"
 
 
 def _standard(one: torch.Tensor, other: torch.Tensor, step: float = 0.0) -> torch.Tensor:
@@ -189,7 +189,7 @@ def _moments(ours: torch.Tensor, theirs: torch.Tensor, near: float) -> Iterator[
         apart = float((mine.mean() - yours.mean()).abs())
         if apart > allowed and float(_standard(mine, yours).abs()) > _FAR:
             means = float(yours.mean()), float(mine.mean())
-            yield f"the {words} of its numbers is {means[0]:.4g}, and of eager's {means[1]:.4g}"
+            yield f"the {words} of its numbers is {means[0]:.4g}, but {means[1]:.4g} in eager"
 
 
 def _without_tails(ours: torch.Tensor, theirs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

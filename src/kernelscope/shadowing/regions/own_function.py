@@ -72,7 +72,7 @@ class OwnFunction:
                         own.keep(parts_of(value), references.same.results, same.results, same.leaves)
 
             if not when_returned(frame, torch.compiler.disable(returned)):  # type: ignore[no-untyped-call]
-                reason = "a profiler is at work"
+                reason = "a profiler is running"
         if reason:
             check.counts.traced_regions += is_counted
             text = f"Function {region.name} was compared with the graph that Dynamo traced, not with its code"

@@ -59,9 +59,8 @@ class Region:
         if not last or last >= self.execution:
             return ""
         return (
-            f"{self.name}: execution {self.execution} is the first found wrong; "
-            f"the last compared and right is execution {last}: "
-            "a value or a size that was made constant when it was compiled may have changed."
+            f"{self.name}: execution {last} was compared and is right, and execution {self.execution} is "
+            "wrong: a value or a size that was compiled in as a constant may have changed in between."
         )
 
     def run(self, values: Sequence[Any], interpreter: Callable[[GraphModule], Any] | None = None) -> Any:

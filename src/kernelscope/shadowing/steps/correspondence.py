@@ -34,7 +34,9 @@ def index_of(description: Any) -> int | None:
 def described_inputs(graph: GraphModule) -> dict[str, Any]:
     found = {node.name: node.meta.get("desc") for node in placeholders(graph)}
     if found and all(each is None for each in found.values()):
-        raise CannotEvaluate("AOTAutograd does not say which of its inputs is which of the traced graph")
+        raise CannotEvaluate(
+            "AOTAutograd does not record how its inputs correspond to those of the traced graph"
+        )
     return found
 
 
@@ -45,7 +47,9 @@ def described_outputs(graph: GraphModule) -> list[Any]:
     if isinstance(found, Sequence) and len(found) > count:  # tokens of effects are outputs at first only
         found = [each for each in found if not kind_of(each).endswith("TokenAOTOutput")]
     if not isinstance(found, Sequence) or len(found) != count:
-        raise CannotEvaluate("AOTAutograd does not say which of its outputs is which of the traced graph")
+        raise CannotEvaluate(
+            "AOTAutograd does not record how its outputs correspond to those of the traced graph"
+        )
     return list(found)
 
 

@@ -66,7 +66,7 @@ class Tape(ThreadMode):
         """By the name of the node that draws them there."""
         nodes = drawing_nodes(graph)
         if [kind_of_draw(node.target) for node in nodes] != [kind for kind, _ in self.drawn]:
-            raise CannotEvaluate("it draws random numbers, and not the same ones in eager")
+            raise CannotEvaluate("it draws random numbers, and eager draws different ones")
         found: dict[str, Any] = {n.name: value for n, (_, value) in zip(nodes, self.drawn, strict=True)}
         inside = seeded_nodes(graph)
         if [node.target for node in inside] == self.seeded:

@@ -71,7 +71,7 @@ def _nothing_wrong(counts: Counts) -> str:
     whole = f"{share}the compiled program computes {does}"
     if not counts.arbitrary:
         return f"Nothing wrong: {whole}, and {kernels}."
-    left_out = f"{counted(counts.arbitrary, 'result')} that random numbers or uninitialised memory decide"
+    left_out = f"{counted(counts.arbitrary, 'result')} affected by random numbers or uninitialised memory"
     return f"Nothing wrong: {whole}, and {kernels}. Left out of that comparison: {left_out}."
 
 

@@ -39,15 +39,17 @@ class Crash:
             call = self.executing[-1]
             done = f"completed through {self.completed}" if self.completed >= 0 else "nothing had completed"
             more = f"; {self.queued} more were queued" if self.queued else ""
-            lines.append(f"  {done}; {call.index}, this kernel, was executing{more}:")
+            lines.append(f"  {done}; call {call.index} was executing{more}:")
             lines += [f"    {line}" for line in describe(call)]
             if self.in_replay:
-                lines.append("    a CUDA graph was replayed: it is this call, or a later one of the replay;")
-                lines.append("    to know which, record with --mark-graphs")
+                lines.append(
+                    "    it is in a replay of a CUDA graph, and a later call of that replay may be at fault;"
+                )
+                lines.append("    record with --mark-graphs to find out which")
             lines += [f"  inside call {c.index}: {c.kernel_name}" for c in reversed(self.executing[:-1])]
         elif self.last is not None:
             lines.append(
-                f"  no recorded kernel was executing; the last one, {self.last.index}, had completed:"
+                f"  no recorded kernel was executing; the last one, call {self.last.index}, had completed:"
             )
             lines += [f"    {line}" for line in describe(self.last)]
         else:

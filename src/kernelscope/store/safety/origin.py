@@ -178,6 +178,6 @@ def refuse_untrusted(where: Path, why: str, executes: str) -> None:
     """RunError that says what would be executed; nothing where `why` is empty."""
     if why:
         raise RunError(
-            f"{where} was not made here ({why}), and this would execute what it holds:\n{executes}\n"
-            "Look at it first; --trust executes it"
+            f"{where} was not made here ({why}), and this would execute code of it:\n{executes}\n"
+            "Read it first; --trust executes it"
         )

@@ -20,10 +20,10 @@ BY_RANK = ("collectives", "deviations", "constants", "updates", "generators")  #
 _LATER = {  # tables, and columns of collectives, hashes and updates
     "constants": "constants of compiled graphs", "updates": "tensors that the optimizer updates",
     "generators": "states of random number generators",
-    "sent": "results of broadcasts and all-gathers with what was sent",
-    "pieces": "results of all-gathers into one tensor with what was sent",
-    "alignment": "calls with the same inputs and other settings",
-    "numbers": "numbers that the optimizer was given",
+    "sent": "results of broadcasts and all-gathers with the values that were sent",
+    "pieces": "results of all-gathers into one tensor with the values that were sent",
+    "alignment": "calls with the same inputs but other settings",
+    "numbers": "numbers passed to the optimizer",
 }  # fmt: skip
 _MEMORY = 6.0  # GB that DuckDB may take before it writes to disk
 _PATTERNS = "*?[]{}"

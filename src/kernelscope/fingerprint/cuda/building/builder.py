@@ -132,7 +132,7 @@ def compiled(spec: Any, arch: int, cache: str) -> Any:
     if about.num_ctas != 1 or any(
         getattr(about, name, 0) for name in ("global_scratch_size", "profile_scratch_size")
     ):
-        raise ValueError(f"{spec.name} wants more than a plain launch")
+        raise ValueError(f"{spec.name} needs more than a plain launch")
     return KernelFile(about.name, about.shared, _THREADS_OF_A_WARP * about.num_warps, made.asm["cubin"])
 
 

@@ -125,7 +125,7 @@ def hint(c: Cursor) -> tree.Builtin:
     """How the hardware should run a loop, which changes no result."""
     word = c.name("vectorize or unroll")
     if word.text not in ("vectorize", "unroll"):
-        raise ChoreoError(f"`{word.text}` says nothing about a loop; use vectorize or unroll", word.span)
+        raise ChoreoError(f"`{word.text}` is not a directive for loops; use vectorize or unroll", word.span)
     return tree.Builtin(word.text, listed(c, ")") if c.take("(") else (), span=word.span)
 
 

@@ -109,8 +109,8 @@ def _of_no_match(call: str, told: list[str]) -> CallWords:
             both = " and ".join(_ELEMENTS.get(found[x], found[x]) for x in "ab")
             return CallWords(f"{wrong}: `{found['name']}` would be {both}; give both one type", name)
         if found := _NOT_DEDUCED.search(each):
-            advice = f"say it: `call {name}<…>(…)`"
-            return CallWords(f"nothing here tells what `{found['name']}` of `{name}` is; {advice}", name)
+            advice = f"give it: `call {name}<…>(…)`"
+            return CallWords(f"the arguments do not determine `{found['name']}` of `{name}`; {advice}", name)
         if found := _EXPECTS.search(each):
             count = _number(int(found["takes"] or found["clang"]), "argument")
             given_count = found["given"] or found["clangs"]
