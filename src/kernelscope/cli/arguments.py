@@ -31,7 +31,7 @@ def add_json(parser: argparse.ArgumentParser, page: str = "cli") -> None:
     parser.add_argument("--json", action="store_true", help=f"print JSON (keys: docs/{page}.md)")
 
 
-def add_condition(group: argparse._ArgumentGroup, fails_on: str) -> None:
+def add_check(group: argparse._ArgumentGroup, fails_on: str) -> None:
     """Which failures of a script are searched for; `fails_on` explains the first option."""
     add = group.add_argument
     add("--fails-on", choices=["shadow", "exception", "nan"], help=fails_on)

@@ -13,8 +13,8 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Launch
 from kernelscope.probes.listener import Listener
 
-from .absorbed import Lost, effect_of
 from .closeness import Closeness, noise_of
+from .differing_inputs import Lost, effect_of
 from .flow.calls_and_values import LEAF, Call, Flow, Read, Value, alias_of, memory_of, nearest, read_tensors
 from .flow.kept_values import sketch_of
 from .flow.other_numbers import OtherNumber, other_number

@@ -13,7 +13,7 @@ from kernelscope.text.amounts import counted
 
 from .answer import COMPILER, UNKNOWN, Answer
 from .progress import Progress, TrialsLine
-from .question import Question, condition_words
+from .question import Question, check_words
 from .steps import Steps
 from .verdicts import fails_in_eager
 
@@ -28,7 +28,7 @@ def bisect(question: Question, check: str, folder: Path, steps: Steps, progress:
     make_folder(home)
     return steps.take(
         "bisect",
-        question.typed("bisect", *condition_words(request)),
+        question.typed("bisect", *check_words(request)),
         lambda: bisect_script(request, home.absolute(), TrialsLine(progress)),
         lambda found: str(found.cause) if found.cause is not None else found.problem or "no switch helps",
     )

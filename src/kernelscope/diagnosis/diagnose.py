@@ -19,7 +19,7 @@ from .answer import NOTHING, Answer
 from .compile_troubles import compiling_of
 from .compiler_search import add_cause, add_smallest, bisect, reduce
 from .failures import compiler_failure, is_same_failure
-from .leavings import Leavings
+from .output_files import OutputFiles
 from .progress import Progress
 from .question import Question
 from .quiet_programs import last_line, output_to
@@ -44,7 +44,7 @@ class Diagnosis:
         self._question, self._folder, self._progress = question, folder, progress
         self._steps = Steps(progress)
         self.answer = Answer(folder=str(folder), steps=self._steps.done)
-        self._left = Leavings(folder, self._steps, question)
+        self._left = OutputFiles(folder, self._steps, question)
         self.interruption: KeyboardInterrupt | None = None
 
     def run(self) -> Answer:
@@ -96,8 +96,8 @@ class Diagnosis:
         )
         self._progress.counts = True
         with output_to(self._folder / OUTPUT):
-            if question.condition is not None:
-                self._search_by_condition(run)
+            if question.request is not None:
+                self._search_by_check(run)
                 return
             compiling = compiling_of(run.runs)
             answer.notes += compiling.remarks
@@ -237,9 +237,9 @@ class Diagnosis:
             answer.checked.append(f"{_RUNS} runs from the same state are identical, call by call")
             answer.unchecked += NEVER_CHECKED
 
-    def _search_by_condition(self, run: Recorded) -> None:
+    def _search_by_check(self, run: Recorded) -> None:
         answer, question = self.answer, self._question
-        assert question.condition is not None
+        assert question.request is not None
         found = self._shadow(run) if run.ending.kind != "crash" and not compiler_failure(run) else None
         culprit = found is not None and found.form["culprit"] is not None
         if culprit:
@@ -250,11 +250,11 @@ class Diagnosis:
         if question.quick:
             answer.unchecked.append("the check: --quick leaves out bisect, which runs it")
             if not culprit:
-                self._take_condition_from(run, found)
+                self._take_check_from(run, found)
             return
         result = bisect(question, "", self._folder, self._steps, self._progress)
         if result.failed and not culprit:
-            verdicts.of_condition(answer, result, found)
+            verdicts.of_failed_check(answer, result, found)
         elif not result.failed:
             answer.kind = answer.kind if culprit else "unknown"
             answer.what = answer.what or result.problem
@@ -262,17 +262,17 @@ class Diagnosis:
         if culprit:
             self._left.has_reduced = add_smallest(answer, reduce(question, self._folder, self._steps))
 
-    def _take_condition_from(self, run: Recorded, found: ScriptAnswer | None) -> None:
-        """As far as the run itself shows whether it holds."""
-        answer, condition = self.answer, self._question.condition
-        assert condition is not None
-        if condition.check == "exception" and run.failed and condition.what in run.whole_failure:
+    def _take_check_from(self, run: Recorded, found: ScriptAnswer | None) -> None:
+        """As far as the run itself shows whether the check fails."""
+        answer, request = self.answer, self._question.request
+        assert request is not None
+        if request.check == "exception" and run.failed and request.what in run.whole_failure:
             eager = self._eager()
             if is_same_failure(run, eager):
                 verdicts.of_own_failure(answer, run, eager, last_line(self._folder / OUTPUT))
             else:
                 verdicts.of_failure(answer, run, eager)
-        elif condition.check == "nan" and run.nan is not None:
+        elif request.check == "nan" and run.nan is not None:
             self._search_nan(run, is_conclusive=found is not None and found.status == 0)
         else:
-            verdicts.of_untested_condition(answer, run)
+            verdicts.of_unrun_check(answer, run)

@@ -17,7 +17,7 @@ class Question:
 
     words: list[str]  # script.py … or -m module …
     stem: str  # its name
-    condition: Request | None = None  # as for `kernelscope bisect`
+    request: Request | None = None  # as for `kernelscope bisect`
     quick: bool = False  # neither bisect nor reduce
     seconds: float = 0.0  # time limit of the search; 0: none
 
@@ -40,15 +40,15 @@ class Question:
         """What a user types to ask the same again."""
         options = ["--quick"] if self.quick else []
         options += ["--timeout", f"{self.seconds:g}"] if self.seconds else []
-        return self.typed("why", *options, *(condition_words(self.condition) if self.condition else ()))
+        return self.typed("why", *options, *(check_words(self.request) if self.request else ()))
 
     def bisection(self, check: str) -> Request:
         """As the command `bisect --fails-on CHECK` makes it."""
-        plain = self.condition or Request(tuple(self.words))
-        return plain if self.condition is not None else replace(plain, check=check)
+        plain = self.request or Request(tuple(self.words))
+        return plain if self.request is not None else replace(plain, check=check)
 
 
-def condition_words(request: Request) -> list[str]:
+def check_words(request: Request) -> list[str]:
     """The options of `bisect` and `why` for what counts as a failure."""
     if request.check in ("check", "predicate"):
         return [f"--{request.check}", request.what]

@@ -211,8 +211,8 @@ def fails_in_eager(found: BisectResult) -> bool:
     return "backend='eager' too" in found.problem
 
 
-def of_condition(answer: Answer, result: BisectResult, found: ScriptAnswer | None) -> None:
-    """Of a condition that holds, where shadow has found nothing."""
+def of_failed_check(answer: Answer, result: BisectResult, found: ScriptAnswer | None) -> None:
+    """Of a check of the user that fails, where shadow has found nothing."""
     answer.kind = "condition"
     if not fails_in_eager(result):
         answer.fault = COMPILER
@@ -225,7 +225,7 @@ def of_condition(answer: Answer, result: BisectResult, found: ScriptAnswer | Non
     answer.next = ["make sure that the check passes for a program that is right; then search in the program"]
 
 
-def of_untested_condition(answer: Answer, run: Recorded) -> None:
+def of_unrun_check(answer: Answer, run: Recorded) -> None:
     answer.kind, answer.fault = "unknown", ""
     how = f"ends with {run.failure}" if run.failed else "finishes normally"
     answer.what = f"the check was not run, because of --quick; the script {how}"

@@ -11,9 +11,9 @@ import torch
 from kernelscope.events import Arg, Finding, Graph, Phase, Site, SteadySite
 
 from .describe import describe, returned_tensors
-from .fan_out import FanOut, report
 from .launch import Capture, Launch, LaunchPoint, Template
 from .listener import Listener
+from .notifier import Notifier, report
 from .own_work import own_fault, torch_function_modes, unseen
 
 NOT_WRITTEN = "not written"
@@ -34,7 +34,7 @@ def _is_in_backward() -> bool:
     return torch._C._current_autograd_node() is not None
 
 
-class Bus(FanOut):
+class Bus(Notifier):
     """The one way from probes to recordings: probes emit here, and each open recording listens."""
 
     def phase(self) -> Phase:

@@ -20,6 +20,7 @@ from kernelscope.recording.again.recheck import Rechecker
 from kernelscope.recording.times.call_times import CallTimes
 from kernelscope.recording.times.profiler_ranges import ProfilerRanges, as_captured_launch
 
+from .call_filters import CallFilters
 from .cuda_graphs import (
     CapturedCall,
     CapturedValues,
@@ -30,7 +31,6 @@ from .cuda_graphs import (
     not_in_graph,
     prepare_capture,
 )
-from .kernel_choice import KernelChoice
 from .launch_values import LaunchValues, readable_returns
 from .observers import Late, Observer
 from .open_recordings import OPEN
@@ -84,7 +84,7 @@ class LaunchRecorder(Listener):
         self._steps = 0
         self._state = TorchState(self.sink)
         self._pieces = GatheredPieces() if path is not None else None  # ranks are compared on disk
-        self._kernels = KernelChoice(config)
+        self._kernels = CallFilters(config)
         self._wants = self._kernels.wants
 
     def take_values_with(self, fingerprinter: Fingerprinter | None) -> None:

@@ -107,7 +107,7 @@ def _open(wanted: AutoRecord) -> None:
     if recording.fingerprinter is not None and recording.fingerprinter.slow_because:
         print(f"kernelscope: {recording.fingerprinter.slow_because}", file=sys.stderr)
     if wanted.switch is not None:
-        from .outside_switch import follow
+        from .pause_switch import follow
 
         follow(wanted.switch, recording)
     _note_exceptions(recording)

@@ -18,7 +18,7 @@ from kernelscope.model.kinds import view_of
 from kernelscope.model.run import Run, is_graph
 from kernelscope.stages.records import Record
 from kernelscope.store.flight.reader import FlightLog, read_flight
-from kernelscope.store.flight.unwritten import open_run
+from kernelscope.store.flight.recovered_calls import open_run
 from kernelscope.store.run_db.row_reader import DatabaseReader
 from kernelscope.store.run_db.row_views import RunRows
 from kernelscope.store.safety.regular_files import refuse_other_kinds

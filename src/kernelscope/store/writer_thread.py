@@ -23,8 +23,8 @@ from kernelscope.store.flight.ring import Ring
 from kernelscope.store.run_db.row_writer import NUMBERS_OF_NOTED, Database
 from kernelscope.store.run_db.used_slots import UsedSlots
 
+from .discarding_queue import DiscardingQueue
 from .file_systems import about_disk, network_of
-from .nowhere import Nowhere
 
 TICK = 0.25  # seconds between two transactions: a crash may cost this and the time that one takes
 _GLANCES = 5  # in each of them, for new sites
@@ -316,12 +316,12 @@ class Writer:
 
     def _keep_nothing(self) -> None:
         """From now on: nothing will be written any more, and launching threads still append."""
-        nowhere, self.save_waiting = Nowhere(), lambda: None
-        self._full = self._graph_calls = self._marks = self._findings = self.compiled = nowhere
-        self._errors = self._durations = self._tensors = self._told = self._planned = nowhere
+        discarded, self.save_waiting = DiscardingQueue(), lambda: None
+        self._full = self._graph_calls = self._marks = self._findings = self.compiled = discarded
+        self._errors = self._durations = self._tensors = self._told = self._planned = discarded
         self._replays.keep_nothing()
         self.slots.keep_nothing()
-        self.flight.keep_no_sites(nowhere)
+        self.flight.keep_no_sites(discarded)
 
     def close(self) -> None:
         self._stop.set()

@@ -138,13 +138,13 @@ def test_json_and_a_script_without_torch(tmp_path: Path) -> None:
     assert "no torch here" in done.stderr
 
 
-def test_two_conditions_are_refused(tmp_path: Path) -> None:
+def test_two_checks_are_refused(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("")
     done = why(tmp_path, "--check", "true", "--message", "x", "plain.py", status=2)
     assert "choose one kind of failure" in done.stderr
 
 
-def test_a_condition_that_was_not_tested_and_a_script_that_cannot_run_twice(tmp_path: Path) -> None:
+def test_a_check_that_was_not_run_and_a_script_that_cannot_run_twice(tmp_path: Path) -> None:
     (tmp_path / "reads.py").write_text("import sys\nprint('read', input())\n")
     done = why(tmp_path, "--quick", "--predicate", "check.py:f", "reads.py", status=2, said="a line\n")
     assert "read a line" in done.stderr
@@ -152,7 +152,7 @@ def test_a_condition_that_was_not_tested_and_a_script_that_cannot_run_twice(tmp_
     assert "the script failed when it was run again: EOFError" in done.stdout
 
 
-def test_a_condition_that_the_run_itself_shows(tmp_path: Path) -> None:
+def test_a_check_that_the_run_itself_shows(tmp_path: Path) -> None:
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit(147)\n")
     done = why(tmp_path, "--quick", "--fails-on", "exception", "leaves.py", status=1)
     assert done.stdout.startswith("the program fails (not a bug of the compiler): ended with status 147")

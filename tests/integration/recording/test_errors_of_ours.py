@@ -25,7 +25,7 @@ from kernelscope.values import watch
 OURS = str(Path(kernelscope.__file__).parent)
 # These contain the errors of others; what they do themselves is nothing that fails.
 GUARDS = {
-    *("contained", "own_fault", "report", "Bus.run", "FanOut.finding", "FanOut.note_raised"),
+    *("contained", "own_fault", "report", "Bus.run", "Notifier.finding", "Notifier.note_raised"),
     "quiet.__exit__",  # three assignments, which give torch's state back
 }
 # The boundaries between the program and us.

@@ -12,11 +12,11 @@ import pytest
 from tests.support.sample_runs import write_sample
 
 from kernelscope import diagnosis
-from kernelscope.diagnosis import leavings as leavings_module
+from kernelscope.diagnosis import output_files as output_files_module
 from kernelscope.diagnosis.answer import KINDS, NOTHING, Answer
 from kernelscope.diagnosis.answer_text import answer_facts, answer_lines
 from kernelscope.diagnosis.diagnose import Diagnosis
-from kernelscope.diagnosis.leavings import PAGE, Leavings
+from kernelscope.diagnosis.output_files import PAGE, OutputFiles
 from kernelscope.diagnosis.progress import Progress
 from kernelscope.diagnosis.question import Question
 from kernelscope.diagnosis.recorded import Recorded
@@ -80,12 +80,12 @@ def test_the_facts_are_in_the_bug_report(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_made_does_not_lose_the_answer(tmp_path: Path) -> None:
     write_sample(tmp_path / "sample.kscope")
-    leavings = Leavings(tmp_path, Steps(Progress(io.StringIO())), Question(["train.py"], "train"))
-    leavings.run = Recorded(tmp_path / "sample.kscope", 0)
+    output_files = OutputFiles(tmp_path, Steps(Progress(io.StringIO())), Question(["train.py"], "train"))
+    output_files.run = Recorded(tmp_path / "sample.kscope", 0)
     (tmp_path / PAGE).mkdir()  # in the way of the page
     answer = Answer("nan", "program", "made 8 NaN")
-    leavings.make(answer)
-    leavings.keep(answer)
+    output_files.make(answer)
+    output_files.keep(answer)
     assert "made 8 NaN" in (tmp_path / "answer.txt").read_text()
     assert any(note.startswith("there is no report: ") for note in answer.notes)
 
@@ -112,7 +112,7 @@ def test_an_interruption_while_files_are_made_does_not_lose_the_answer(
         raise KeyboardInterrupt
 
     write_sample(tmp_path / "sample.kscope")
-    monkeypatch.setattr(leavings_module, {"report": "write", "issue": "write_issue"}[step], interrupted)
+    monkeypatch.setattr(output_files_module, {"report": "write", "issue": "write_issue"}[step], interrupted)
     diagnosed = Diagnosis(Question(["train.py"], "train"), tmp_path, Progress(io.StringIO()))
 
     def search() -> None:

@@ -15,10 +15,10 @@ from kernelscope.bisection.script_search import Request
 from kernelscope.cli import main
 from kernelscope.diagnosis import verdicts
 from kernelscope.diagnosis.answer import PROGRAM, Answer
-from kernelscope.diagnosis.leavings import Leavings
 from kernelscope.diagnosis.next_steps import add_next_steps
+from kernelscope.diagnosis.output_files import OutputFiles
 from kernelscope.diagnosis.progress import Progress
-from kernelscope.diagnosis.question import Question, condition_words
+from kernelscope.diagnosis.question import Question, check_words
 from kernelscope.diagnosis.recorded import Recorded
 from kernelscope.diagnosis.steps import Steps
 
@@ -45,7 +45,7 @@ def test_a_secret_is_not_written_down() -> None:
     ],
 )
 def test_what_counts_as_a_failure_is_kept(request_: Request, words: list[str]) -> None:
-    assert condition_words(request_) == words
+    assert check_words(request_) == words
     question = Question(["t.py"], "t", request_, quick=True, seconds=60)
     again = shlex.split(question.again)
     assert again == ["kernelscope", "why", "--quick", "--timeout", "60", *words, "t.py"]
@@ -62,11 +62,11 @@ def test_commands_about_the_run_work_where_they_are_typed(
     made = Path("what's wr\u00f6ng")
     write_sample(made / "run.kscope" / "child-42")
     steps = Steps(Progress(io.StringIO()))
-    leavings = Leavings(made, steps, Question(["train.py"], "train"))
-    leavings.run = Recorded(made / "run.kscope", 0)
+    output_files = OutputFiles(made, steps, Question(["train.py"], "train"))
+    output_files.run = Recorded(made / "run.kscope", 0)
     answer = Answer("crash", "compiler", "it was killed by SIGSEGV")
-    leavings.make(answer)
-    leavings.keep(answer)
+    output_files.make(answer)
+    output_files.keep(answer)
     assert [step.name for step in steps.done] == ["report", "issue"]
     for step in steps.done:
         words = shlex.split(step.command)

@@ -1,4 +1,4 @@
-"""`kernelscope why` says only what it has seen: of failures, conditions, later runs and next steps."""
+"""`kernelscope why` says only what it has seen: of failures, checks, later runs and next steps."""
 
 from __future__ import annotations
 
@@ -169,9 +169,9 @@ def test_a_script_that_fails_when_it_is_run_again(tmp_path: Path) -> None:
     assert verdicts.shadow_problem(shadowed("", problem="too few"), fine) == "too few"
 
 
-def test_a_condition_that_was_not_tested_is_no_clean_bill(tmp_path: Path) -> None:
+def test_a_check_that_was_not_run_is_no_clean_bill(tmp_path: Path) -> None:
     answer = Answer()
-    verdicts.of_untested_condition(answer, recorded(tmp_path / "a.kscope", 0))
+    verdicts.of_unrun_check(answer, recorded(tmp_path / "a.kscope", 0))
     add_next_steps(answer, QUICK)
     text = "\n".join(answer_lines(answer))
     assert answer.status == 2
@@ -179,17 +179,17 @@ def test_a_condition_that_was_not_tested_is_no_clean_bill(tmp_path: Path) -> Non
     assert "leave out --quick" in text
 
 
-def test_a_condition_that_holds_in_eager_too() -> None:
+def test_a_check_that_fails_in_eager_too() -> None:
     result = BisectResult(problem=EAGER_TOO, failure="f is true", failed=3, runs=3)
     for status, fault in ((0, PROGRAM), (2, UNKNOWN)):
         answer = Answer()
-        verdicts.of_condition(answer, result, shadowed("", status))
+        verdicts.of_failed_check(answer, result, shadowed("", status))
         add_cause(answer, result)
         assert answer.fault == fault
         assert "with backend='eager' too" in answer.what
         assert "only when" not in answer.what
     answer = Answer()
-    verdicts.of_condition(answer, BisectResult(failure="f is true", failed=3, runs=3), shadowed("", 0))
+    verdicts.of_failed_check(answer, BisectResult(failure="f is true", failed=3, runs=3), shadowed("", 0))
     assert answer.fault == COMPILER
     assert "only when the program is compiled: f is true" in answer.what
 

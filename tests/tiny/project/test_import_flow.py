@@ -75,7 +75,7 @@ PRIVATE_TORCH = {
     "shadowing/reference/places.py": "a view with the sign that torch keeps beside a tensor",
     "shadowing/regions/copies.py": "kinds of tensors and their flags",
     "shadowing/regions/eager_run.py": "evaluates graphs without modes",
-    "shadowing/draws/drawn_numbers.py": "a mode that sees each operator; torch's decompositions",
+    "shadowing/draws/eager_draws.py": "a mode that sees each operator; torch's decompositions",
     "shadowing/regions/function_run.py": "which of our modes is at work",
     "shadowing/regions/operator_modes.py": "modes that see each operator",
     "shadowing/regions/region.py": "whether a functorch transform is running",

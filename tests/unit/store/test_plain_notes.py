@@ -19,7 +19,7 @@ from kernelscope.events import COMPACT_CALL, Call, Site, SteadySite
 from kernelscope.store.columns import columns_of
 from kernelscope.store.flight import noting
 from kernelscope.store.flight.reader import read_flight
-from kernelscope.store.flight.unwritten import open_run
+from kernelscope.store.flight.recovered_calls import open_run
 from kernelscope.store.run_db.row_writer import Database
 from kernelscope.store.writer_thread import Writer
 

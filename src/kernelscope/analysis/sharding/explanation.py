@@ -8,12 +8,12 @@ from kernelscope.analysis.ranks.rank import communicates
 from kernelscope.model.call import KernelCall
 
 from .declared import Declared
-from .masked import is_masked, looking_elsewhere
 from .mismatch import Mismatch
 from .observed import HASHES
 from .part import inputs
 from .result import NOT_REDUCED, PLACEMENT, VALUES, CallPlace, ShardedDifference
 from .search import Search
+from .split_embeddings import is_masked, looking_elsewhere
 from .tracing import Source, claims, first_term, source_of
 from .values.fits import Fit
 from .values.layouts import Layout

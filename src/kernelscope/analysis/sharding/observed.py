@@ -7,8 +7,8 @@ from typing import Any
 
 from kernelscope.model.call import KernelCall
 
-from .masked import is_masked, without_other_rows
 from .part import Part
+from .split_embeddings import is_masked, without_other_rows
 from .values.fits import Allowed, Fit, fit, is_apart
 from .values.hashes import hash_fit, slice_of, unequal_replicas
 from .values.layouts import Joined, Layout, Mesh, joined

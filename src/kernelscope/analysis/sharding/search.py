@@ -9,12 +9,12 @@ from kernelscope.model.call import KernelCall
 
 from .declared import Declared
 from .followed import Rerun, from_what_was_read
-from .masked import is_masked
 from .mismatch import Mismatch
 from .observed import HASHES, SAVED, STATISTICS, Observed
 from .open_questions import OpenQuestions
 from .pairing import Pairing
 from .part import Part, inputs, outputs
+from .split_embeddings import is_masked
 from .tracing import Layouts
 from .values.fits import Allowed, Fit, best, eps_of
 from .values.layouts import Layout, Mesh, possible_layouts

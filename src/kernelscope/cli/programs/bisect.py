@@ -13,7 +13,7 @@ from kernelscope.bisection.result import BisectResult
 from kernelscope.bisection.script_search import Request, bisect_script, folder_to_resume, next_folder
 from kernelscope.cli.arguments import (
     SCRIPT_USAGE,
-    add_condition,
+    add_check,
     add_json,
     add_ray,
     add_script,
@@ -47,7 +47,7 @@ Exit status: 0 a cause was found, 1 no switch helps, 2 the script does not fail.
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_condition(
+    add_check(
         parser.add_argument_group("what counts as a failure"),
         "shadow: a kernel's result differs from eager; exception: the script raises, exits with a status, "
         "crashes or hangs; nan: a kernel makes a NaN; default: shadow, and exception where all kernels "

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kernelscope.bisection.script_search import Request
-from kernelscope.cli.arguments import SCRIPT_USAGE, add_condition, add_json, add_script
+from kernelscope.cli.arguments import SCRIPT_USAGE, add_check, add_json, add_script
 from kernelscope.errors import RunError
 from kernelscope.processes.program_words import script_words, stem_of
 from kernelscope.store import folder
@@ -34,7 +34,7 @@ Exit status: 0 nothing is wrong, 1 something is wrong, 2 inconclusive, 130 inter
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     failure = parser.add_argument_group("what counts as a failure (default: all that can be found)")
-    add_condition(failure, "only this, as for bisect")
+    add_check(failure, "only this, as for bisect")
     add = parser.add_argument_group("how to search").add_argument
     add("--quick", action="store_true", help="do not search for the part of the compiler (bisect, reduce)")
     add("--timeout", type=_seconds, default=0.0, metavar="SECONDS",
@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
 
     words = script_words(args.module, args.command, "why runs a Python script or -m module, not a command")
     stem = stem_of(args.module, args.command)
-    question = Question(words, stem, _condition(args, words), args.quick, args.timeout)
+    question = Question(words, stem, _check_request(args, words), args.quick, args.timeout)
     path = (
         folder.create(Path(args.output))
         if args.output
@@ -78,7 +78,7 @@ def _seconds(text: str) -> float:
     return number
 
 
-def _condition(args: argparse.Namespace, words: list[str]) -> Request | None:
+def _check_request(args: argparse.Namespace, words: list[str]) -> Request | None:
     """None where all kinds of failure are looked for."""
     given = {"check": args.check, "predicate": args.predicate, "exception": args.message}
     named = [name for name, value in given.items() if value is not None]

@@ -11,7 +11,7 @@ from typing import Any
 from kernelscope.cli.arguments import add_part, add_ranks, add_wide, count
 from kernelscope.errors import RunError
 from kernelscope.store import folder
-from kernelscope.store.flight.unwritten import open_run
+from kernelscope.store.flight.recovered_calls import open_run
 from kernelscope.store.ranks.rank_parts import load_rank, rank_parts
 from kernelscope.views import plain
 from kernelscope.views.terminal import table

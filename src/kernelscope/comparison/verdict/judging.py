@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import torch
 
-from kernelscope.comparison.absorbed import MARGIN
+from kernelscope.comparison.differing_inputs import MARGIN
 from kernelscope.comparison.flow.accumulation import is_same_turn
 from kernelscope.comparison.flow.calls_and_values import LEAF, SERIES, Call, Flow, Value
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.comparison.result import Amplifier, ComparisonResult, Difference
 
 from .blame import Unmatched, constants, differing_ends, own_steps, with_parts
+from .cancelled_differences import cancelled_steps, hidden_differences
 from .explained import Explained, shown
 from .first_steps import right_in_first_steps
 from .last_steps import LastSteps
 from .library_settings import fewer_digits
-from .made_up_for import hidden_differences, made_up_for
 from .other_numbers import other_numbers
 from .parts_and_wholes import differing_together, same_in_sum, same_together
 from .shares import compared_shares, smallest_error
@@ -72,7 +72,7 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
         shares=compared_shares(run), failures=[*failures, *run.failures],
         notes=[
             *_unequal_results(run),
-            *([*made_up_for(run, twins), *hidden_differences(run, twins)] if not found else []),
+            *([*cancelled_steps(run, twins), *hidden_differences(run, twins)] if not found else []),
         ],
         smallest=smallest_error(run),
     )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Container
 
 import torch
 
-from kernelscope.comparison.absorbed import MARGIN
+from kernelscope.comparison.differing_inputs import MARGIN
 from kernelscope.comparison.flow.calls_and_values import LEAF, Flow
 from kernelscope.comparison.matching import Expected
 from kernelscope.comparison.reference import ReferenceRun

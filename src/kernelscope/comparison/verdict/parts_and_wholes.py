@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from kernelscope.comparison.absorbed import MARGIN
 from kernelscope.comparison.closeness import Closeness
+from kernelscope.comparison.differing_inputs import MARGIN
 from kernelscope.comparison.flow.calls_and_values import LEAF, Flow, Value
 from kernelscope.comparison.flow.lines import of_one_line
 from kernelscope.comparison.matching import Expected, close_to

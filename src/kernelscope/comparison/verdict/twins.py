@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from kernelscope.comparison.absorbed import MARGIN
 from kernelscope.comparison.closeness import Closeness
+from kernelscope.comparison.differing_inputs import MARGIN
 from kernelscope.comparison.flow.calls_and_values import LEAF, Call, Flow
 from kernelscope.comparison.flow.lines import parts_alone
 from kernelscope.comparison.reference import ReferenceRun
@@ -25,7 +25,7 @@ class Twins:
         self.pairs: dict[int, int] = dict(run.matched)
         self._taken = set(run.matching.claimed)
         self.close: dict[int, Closeness] = {}  # by number of the other's value, of those that differ
-        self.made_up_for: dict[int, Closeness] = {}  # of those that differ: the calls that read them do too
+        self.cancelled: dict[int, Closeness] = {}  # of those that differ: the calls that read them do too
         self.doubtful: set[int] = set()  # of the others: those at the limit
         self._by_operator: dict[str, list[Call]] = defaultdict(list)
         for call in self.other.calls:
@@ -68,7 +68,7 @@ class Twins:
                 )
             ):
                 forgiven.add(value.number)
-                self.made_up_for[theirs] = self.close.pop(theirs)
+                self.cancelled[theirs] = self.close.pop(theirs)
 
     def twin_of(self, call: Call) -> Call | None:
         """The other program's call in the place of this one of the reference."""

@@ -23,7 +23,7 @@ _FIRST, _LAST = 20_000, 2000  # bytes of text that are kept: of stdout, of stder
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommandEnd:
     """How a command ended."""
 
     status: int
@@ -36,7 +36,7 @@ class TooLong(Exception):
     """The command did not end within the limit, and was ended."""
 
 
-async def run_command(words: Sequence[str], cwd: Path, seconds: float) -> Outcome:
+async def run_command(words: Sequence[str], cwd: Path, seconds: float) -> CommandEnd:
     """Run it, and end it with its children if the client gives up or the time is over."""
     anyio = needed("anyio", "mcp", "kernelscope mcp")
     # -P: a file in that folder that is named like a module of Python or ours must not be imported.
@@ -53,7 +53,7 @@ async def run_command(words: Sequence[str], cwd: Path, seconds: float) -> Outcom
         complaint = _tail(err)
         if out.seek(0, 2) > _MOST:
             complaint = f"the answer has more than {_MOST >> 20} MB; ask for less, for example with LIMIT"
-        return Outcome(child.returncode, _form(out), _head(out), complaint)
+        return CommandEnd(child.returncode, _form(out), _head(out), complaint)
 
 
 def _form(out: IO[bytes]) -> Any:

@@ -20,7 +20,7 @@ from kernelscope.text.amounts import counted
 from . import answers, verdicts
 from .allowed import Allowed, Refused, text, word, words
 from .answers import Form, answer, call
-from .command import Outcome, run_command
+from .command import CommandEnd, run_command
 
 Answer = dict[str, Any]
 READING = ("list_runs", "show", "stages", "diff", "query")
@@ -95,11 +95,11 @@ class Tools:
         name = self.allowed.shown(path)
         if stage:
             given = _options(graph=graph, stage=stage)
-            outcome = await self._outcome(["stages", str(path), *given], _READING_SECONDS)
-            if outcome.status:
-                raise RunError(outcome.complaint)
+            ended = await self._execute(["stages", str(path), *given], _READING_SECONDS)
+            if ended.status:
+                raise RunError(ended.complaint)
             other = call("stages", "all graphs and stages", run=name)
-            return answer(f"stage {stage} of graph {graph}", other, text=outcome.text)
+            return answer(f"stage {stage} of graph {graph}", other, text=ended.text)
         if graph and kernel:
             raise Refused("give graph or kernel, not both")
         form = await self._read("stages", str(path), *_options(kernel=kernel))
@@ -150,15 +150,15 @@ class Tools:
         options += ["--stop-on=nan"] * bool(stop_on_nan) + ["--time"] * bool(time)
         async with self._alone():
             path = self._free(program.stem, folder.SUFFIX)
-            outcome = await self._outcome(["run", *options, f"-o{path}", str(program), *given], self.seconds)
+            ended = await self._execute(["run", *options, f"-o{path}", str(program), *given], self.seconds)
         if not path.is_dir():
-            raise RunError(outcome.complaint or "the script could not be started")
+            raise RunError(ended.complaint or "the script could not be started")
         name = self.allowed.shown(path)
         steps = [call("show", "what ran, and findings", run=name)]
-        if outcome.status:
+        if ended.status:
             steps.insert(0, call("show", "how the program ended", run=name, crash=True))
-        sentence = f"recorded as {name}; the script ended with exit status {outcome.status}"
-        return answer(sentence, *steps, run=name, status=outcome.status, printed=outcome.complaint)
+        sentence = f"recorded as {name}; the script ended with exit status {ended.status}"
+        return answer(sentence, *steps, run=name, status=ended.status, printed=ended.complaint)
 
     async def shadow(self, script: str, arguments: Sequence[str] = ()) -> Answer:
         """Run a script and name the compiled kernel whose result differs from eager. Needs --allow-run."""
@@ -204,16 +204,16 @@ class Tools:
         return verdicts.why_answer(await self._run("why", script, arguments, *given))
 
     async def _read(self, command: str, *given: str, statuses: Sequence[int] = (0,)) -> Any:
-        outcome = await self._outcome([command, "--json", *given], _READING_SECONDS)
-        return _form(outcome, statuses)
+        ended = await self._execute([command, "--json", *given], _READING_SECONDS)
+        return _form(ended, statuses)
 
     async def _run(self, command: str, script: str, arguments: Sequence[str], *given: str) -> Any:
         program, rest = self.allowed.script(script), words(arguments, "arguments")
         async with self._alone():
-            outcome = await self._outcome([command, "--json", *given, str(program), *rest], self.seconds)
-        return _form(outcome, (0, 1, 2))
+            ended = await self._execute([command, "--json", *given, str(program), *rest], self.seconds)
+        return _form(ended, (0, 1, 2))
 
-    async def _outcome(self, given: Sequence[str], seconds: float) -> Outcome:
+    async def _execute(self, given: Sequence[str], seconds: float) -> CommandEnd:
         return await run_command(given, self.allowed.home, seconds)
 
     def _alone(self) -> Any:
@@ -264,8 +264,8 @@ def _one_of(given: str, name: str, known: Sequence[str]) -> str:
     return given
 
 
-def _form(outcome: Outcome, statuses: Sequence[int]) -> Any:
-    if outcome.form is None or outcome.status not in statuses:
-        problem = outcome.form.get("problem") if isinstance(outcome.form, dict) else ""
-        raise RunError(problem or outcome.complaint or f"the command ended with status {outcome.status}")
-    return outcome.form
+def _form(ended: CommandEnd, statuses: Sequence[int]) -> Any:
+    if ended.form is None or ended.status not in statuses:
+        problem = ended.form.get("problem") if isinstance(ended.form, dict) else ""
+        raise RunError(problem or ended.complaint or f"the command ended with status {ended.status}")
+    return ended.form

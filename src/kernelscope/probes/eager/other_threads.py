@@ -12,7 +12,7 @@ from concurrent.futures import thread as pools
 from typing import Any
 
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.fan_out import CallbackOf
+from kernelscope.probes.notifier import CallbackOf
 from kernelscope.probes.origins import caller_frames
 from kernelscope.probes.patching import Patch, PatchSet
 

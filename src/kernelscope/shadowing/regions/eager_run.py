@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from kernelscope.determinism.state import torch_generators
 from kernelscope.probes.bus import BUS
 from kernelscope.shadowing.draws.compiled_draws import Draws
-from kernelscope.shadowing.draws.drawn_numbers import CompiledDraws, drawing
+from kernelscope.shadowing.draws.eager_draws import CompiledDraws, drawing
 from kernelscope.shadowing.generator_state import untouched_random_numbers
 from kernelscope.shadowing.program_state import own_autograd_state
 from kernelscope.shadowing.reference.small_errors.rounding import eps_of

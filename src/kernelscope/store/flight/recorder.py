@@ -277,9 +277,9 @@ class Flight:
         for number, (handle, value) in enumerate(streams[:STREAMS]):
             STREAM.pack_into(self.map, STREAMS_AT + number * STREAM.size, handle, value)
 
-    def keep_no_sites(self, nowhere: list[Any]) -> None:
+    def keep_no_sites(self, discarded: list[Any]) -> None:
         """From now on: no site will be written any more."""
-        self._keeps_sites, self.new_sites, self.new_layouts = False, nowhere, nowhere
+        self._keeps_sites, self.new_sites, self.new_layouts = False, discarded, discarded
         for known in (self.sites, self.uninitialised, self.cuda_devices):
             known.clear()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernelscope.comparison.absorbed import MARGIN
+from kernelscope.comparison.differing_inputs import MARGIN
 from kernelscope.comparison.flow.calls_and_values import LEAF, Call
 from kernelscope.comparison.reference import ReferenceRun
 
@@ -15,7 +15,7 @@ _MOST = 4
 _FEW = 16  # numbers
 
 
-def made_up_for(run: ReferenceRun, twins: Twins) -> list[str]:
+def cancelled_steps(run: ReferenceRun, twins: Twins) -> list[str]:
     """A sentence for each line that changes what a call reads: its result differs, and no other one does."""
     found: dict[object, str] = {}
     for ours in run.flow.calls:
@@ -38,7 +38,7 @@ def hidden_differences(run: ReferenceRun, twins: Twins) -> list[str]:
     """A sentence for each line whose result differs although what is computed from it is the same."""
     found: dict[object, str] = {}
     ours = {b: a for a, b in twins.pairs.items()}
-    for number, close in sorted(twins.made_up_for.items()):
+    for number, close in sorted(twins.cancelled.items()):
         value, reference = run.matching.flow.values[number], run.flow.values[ours[number]]
         if LEAF in (value.call, reference.call) or value.numel < _FEW:
             continue

@@ -1,4 +1,4 @@
-"""The open recordings, and what they are told apart from launches: graph calls, captures, findings, steps."""
+"""Notifies the open recordings of everything but launches: graph calls, captures, findings, steps."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _ThreadState(threading.local):
         self.opaque = 0  # launches of the user's own code that are over: each may have written to anything
 
 
-class FanOut:
+class Notifier:
     """Passes what probes see on to the open recordings; keeps what is a fact of the process."""
 
     def __init__(self) -> None:

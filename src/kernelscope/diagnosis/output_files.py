@@ -29,7 +29,7 @@ _LOOK_AT_IMPORTS = (
 )
 
 
-class Leavings:
+class OutputFiles:
     """Filled while the search goes on, and written at its end."""
 
     def __init__(self, folder: Path, steps: Steps, question: Question) -> None:

@@ -8,7 +8,7 @@ from kernelscope.config import Config
 from kernelscope.events import Finding, Kernel
 
 
-class KernelChoice:
+class CallFilters:
     """Remembers for each kernel whether the recording's settings choose it."""
 
     def __init__(self, config: Config) -> None:
