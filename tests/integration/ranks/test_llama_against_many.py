@@ -34,7 +34,7 @@ QUICK_PLANTED = {
         "values-differ", (1,), "aten.mul_.Tensor",
         "the number other is 0.9998 on rank 1, and 0.9999 in the run of one process",
     ),
-    "ddp+adamw+stale": ("values-differ", (1,), "aten.lerp_.Scalar", "what rank 1 reads is not"),
+    "ddp+adamw+stale": ("values-differ", (1,), "aten.lerp_.Scalar", "rank 1 reads a "),
 }  # fmt: skip
 PLANTED = {
     "tp+adamw+other-lr": ("values-differ", (1,), "aten.mul_.Tensor", "the number other is 0.9998 on rank 1"),
@@ -45,7 +45,7 @@ PLANTED = {
     "ddp+lion+other-lr": ("values-differ", (1,), "aten.add_.Tensor", "the number alpha is -0.02 on rank 1"),
     "ddp+factored+other-lr": ("values-differ", (1,), "aten.add_.Tensor", "the number alpha is -0.02"),
     "fsdp+adamw+other-beta": ("values-differ", (0, 1), "aten.addcmul_.default", "on ranks 0, 1, and 0.00100"),
-    "fsdp+adamw+stale": ("values-differ", (1,), "aten.lerp_.Scalar", "what rank 1 reads is not"),
+    "fsdp+adamw+stale": ("values-differ", (1,), "aten.lerp_.Scalar", "rank 1 reads a "),
     "fsdp-sums+adamw": ("wrong-placement", (0, 1), "aten.lerp_.Scalar", "put together as Shard(0) times 2"),
     "ddp-forgets+adamw": ("missing-all-reduce", (0, 1), "aten.lerp_.Scalar", "the mean over the ranks is"),
     "shifted-words+adamw": ("values-differ", (0, 1), "aten.embedding.default", "the reference's weight"),

@@ -101,7 +101,7 @@ def test_the_answer_says_where_and_why(folder: Path) -> None:
     assert claimed.arguments == (("self", "Replicate"), ("other", "Partial(sum)"))
     assert (head.argument, head.declared, head.held) == ("mat2", "Shard(1)", "StridedShard(1, 2)")
     assert "put together as StridedShard(1, 2)" in head.reason
-    assert "held it as Shard(1), and call" in gathered.reason
+    assert "their layout was Shard(1), and call" in gathered.reason
     assert "all_gather_into_tensor" in gathered.reason
     assert "the mean over the ranks" in answer("dp-unreduced").reason
 

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[3]
 FOLDERS = (".ci", "src", "tests", "examples", "benchmarks", "docs")
 LOCAL = re.compile("/" + "work/|/" + "tmp/p|pypi" + "-more")  # split, so that this file passes too
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"`([a-z_]\w*(?:/\w+)*(?:\.(?:py|js|cpp|h|css|html|md)|/|/\w+))`")  # a file or a folder
 LINK = re.compile(r"\]\(<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]: (\S+)|(?:src|href)=\"([^\"]+)\"", re.MULTILINE)
 
 
@@ -69,6 +70,14 @@ def test_missing_link_is_noticed() -> None:
     text = 'a [page](LICENSE#x), [nowhere](no/such.md), [web](https://x.org)\n<img src="no.png">\n'
     text += "[ref]: gone.md\n```\n[code](not-a-link)\n```\n"
     assert missing_links(ROOT / "CHANGELOG.md", text) == ["no/such.md", "no.png", "gone.md"]
+
+
+def test_paths_of_the_architecture_exist() -> None:
+    """In full, from src/kernelscope or from the root of the repository: a reader can open them."""
+    named = set(NAMED.findall(FENCED.sub("", (ROOT / "docs" / "architecture.md").read_text())))
+    assert {"config.py", "cli/programs", "report/page/", "diagnosis/diagnose.py"} <= named
+    roots = (ROOT / "src" / "kernelscope", ROOT)
+    assert not [path for path in sorted(named) if not any((root / path).exists() for root in roots)]
 
 
 def test_no_local_paths() -> None:
