@@ -113,8 +113,13 @@ class Listener:
 
     @property
     def note(self) -> Callable[[CompactCall], Any]:
-        """Takes a note, quickly; what it returns, if anything, is called after the launch."""
+        """Takes a note, quickly. Code that does not report the ends of launches calls it."""
         return ignore
+
+    @property
+    def note_with_end(self) -> Callable[[CompactCall], Any]:
+        """The same for code that calls what it returns, if anything, after the launch."""
+        return self.note
 
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None: ...
     def mark(self, kind: str, text: str) -> None: ...

@@ -72,13 +72,14 @@ class Notifier:
         self.awaited: list[Launch] = []  # those that the program waits for now: a wait may still write
         self.capture: Capture | None = None  # the CUDA graph that is being captured
         self.accepts_compact = False  # a note of a launch at a steady site is enough for every recording
-        self.notes_have_ends = False  # what a note returns is to be called after the launch
+        self.notes_have_ends = False  # whether code that is chosen now is to report the ends of launches
         self.profiler = 0  # the number of torch's profiler that is running; 0 when none is
         self._profilers = itertools.count(1)
-        self.profiled_from = 0  # graph calls before this one began without it
         self.planner: Planner | None = None  # the only recording, if its hashes can be planned
         self.wanted = object()  # another one whenever what the recordings want may have changed
+        # Which of the two is called is a matter of the code that runs: a profiler may start at any moment.
         self.note: Callable[[CompactCall], Any] = ignore
+        self.note_with_end: Callable[[CompactCall], Any] = ignore  # its result is called after the launch
         self.steady_sites: dict[int, SteadySite] = {}  # by the number that a note has for it
         self._steady_ids = itertools.count()
         self.executing = 0  # graphs that run now; one may outlast the recording that it began under
@@ -118,7 +119,8 @@ class Notifier:
         """In a forked child: it has no listeners, and the weak references are its own copies."""
         self.listeners = ()
         self.bystanders = ()
-        self.accepts_compact, self.planner, self.note, self.profiler = False, None, ignore, 0
+        self.accepts_compact, self.planner, self.profiler = False, None, 0
+        self.note = self.note_with_end = ignore
         self.steady_sites, self.executing, self.under_way = {}, 0, []
         self.storages = Storages(self._met_foreign_memory)
         self.here = _ThreadState()
@@ -165,8 +167,8 @@ class Notifier:
         self.planner = None
         # A range in a profiler's trace has an end.
         self.notes_have_ends = bool(self.profiler) or any(each.notes_have_ends for each in listeners)
-        notes = [each.note for each in listeners]
-        self.note = notes[0] if len(notes) == 1 else _all_of(notes)
+        self.note = _all_of([each.note for each in listeners])
+        self.note_with_end = _all_of([each.note_with_end for each in listeners])
         if len(listeners) == 1 and self.capture is None and not self.profiler:
             self.planner = listeners[0].planner
         self.wanted = object()  # last: what was read before belongs to the one before
@@ -174,7 +176,6 @@ class Notifier:
     def profiled(self, is_on: bool) -> None:
         """One of torch's profilers starts or has stopped; it counts from each graph's next call on."""
         self.profiler = next(self._profilers) if is_on else 0
-        self.profiled_from = next(self._graph_calls)
         self.refresh()
 
     def capturing(self, capture: Capture | None) -> None:
@@ -296,6 +297,9 @@ def report(listener: Listener, finding: Finding) -> None:
 
 
 def _all_of(notes: Sequence[Callable[[CompactCall], Any]]) -> Callable[[CompactCall], Any]:
+    if len(notes) == 1:
+        return notes[0]
+
     def note(entry: CompactCall) -> Callable[[], None]:
         ends = [end for each in notes if (end := each(entry)) is not None]
 

@@ -241,17 +241,17 @@ class Recording(LaunchRecorder):
     def note(self) -> Callable[[CompactCall], Any]:
         if self._is_paused:
             return ignore
-        whole = self.accepts_compact or self.planner is not None
-        if BUS.profiler and self.ranges is not None and self._is_profiled:
-            with_end = self.sink.note_with_end
-            return self.ranges.around(
-                self._wanted_notes(self.sink.note, whole), self._wanted_notes(with_end, whole)
-            )
-        return self._wanted_notes(self.sink.note, whole)
+        return self._wanted_notes(self.sink.note)
 
-    def _wanted_notes(self, note: Callable[[CompactCall], Any], whole: bool) -> Callable[[CompactCall], Any]:
+    @property
+    def note_with_end(self) -> Callable[[CompactCall], Any]:
+        if self._is_paused or not (BUS.profiler and self.ranges is not None and self._is_profiled):
+            return self.note
+        return self.ranges.around(self._wanted_notes(self.sink.note_with_end))
+
+    def _wanted_notes(self, note: Callable[[CompactCall], Any]) -> Callable[[CompactCall], Any]:
         """Not all are, where it opened while a graph was executing under one that needs notes only."""
-        if whole:
+        if self.accepts_compact or self.planner is not None:
             return note
 
         def note_if_wanted(entry: CompactCall) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,9 @@ from kernelscope.analysis.profiler_join import read_profile
 from kernelscope.cli import main
 from kernelscope.errors import RunError
 from kernelscope.events import range_name
+from kernelscope.probes.eager import profilers
+from kernelscope.probes.python_wrappers.compiled_graphs import CompiledGraphs
+from kernelscope.recording.times import profiler_ranges
 
 Compiled = Callable[[torch.Tensor], torch.Tensor]
 
@@ -180,6 +184,56 @@ def test_a_noted_launch_that_raises_closes_its_range(tmp_path: Path) -> None:
     profiled = read_profile(tmp_path / "t.json", run).calls
     assert [c.index for c in profiled] == list(range(profiled[0].index, len(run)))
     assert all(a.end <= b.start for a, b in pairwise(sorted(profiled, key=lambda c: c.start)))
+
+
+@pytest.mark.parametrize("settings", [{}, {"values": "hash"}, {"path": "run"}], ids=str)
+def test_a_profiler_that_another_thread_starts_in_the_middle(
+    settings: dict[str, Any], compiled: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph's code is chosen, and does not report the ends of launches: a range would stay open."""
+    monkeypatch.chdir(tmp_path)
+    begins, stops, has_begun = threading.Event(), threading.Event(), threading.Event()
+    opened: list[Any] = []
+
+    def opens(name: str) -> Any:
+        opened.append(profilers.open_range(name))
+        return opened[-1]
+
+    def profile_once() -> None:
+        begins.wait(60)
+        with profiler():
+            has_begun.set()
+            stops.wait(60)
+
+    def held_up(*args: Any) -> None:
+        begins.set()
+        assert has_begun.wait(60)
+        begin(*args)
+
+    monkeypatch.setattr(profiler_ranges, "open_range", opens)
+    monkeypatch.setattr(
+        profiler_ranges, "close_range", lambda each: (opened.remove(each), profilers.close_range(each))
+    )
+    begin, other = CompiledGraphs._begin, threading.Thread(target=profile_once)
+    x = torch.rand(8, 8)
+    with kernelscope.record(**settings) as run:
+        for _ in range(3):
+            compiled(x)
+        other.start()
+        try:
+            with monkeypatch.context() as patched:
+                patched.setattr(CompiledGraphs, "_begin", staticmethod(held_up))
+                compiled(x)
+            assert not opened
+            compiled(x)
+            assert not opened
+        finally:
+            stops.set()
+            other.join(60)
+        compiled(x)
+    executed = Counter(call.graph_call for call in run.calls)
+    assert len(executed) == 6
+    assert len(set(executed.values())) == 1, "each launch is in the run"
 
 
 # -- the join --------------------------------------------------------------------------------------------

@@ -44,11 +44,3 @@ def test_what_begins_at_once_on_two_threads_began_before_a_recording(monkeypatch
     before = begun_at_once(bus, monkeypatch)
     first = bus.attach(Recording(Config()))
     assert max(before) < first <= bus.graph_call(GRAPH, "forward", 0)
-
-
-@pytest.mark.timeout(120)
-def test_what_begins_at_once_on_two_threads_began_before_a_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    bus = Notifier()
-    before = begun_at_once(bus, monkeypatch)
-    bus.profiled(True)
-    assert max(before) < bus.profiled_from <= bus.graph_call(GRAPH, "forward", 0)

@@ -91,9 +91,9 @@ class _Notes(ast.NodeTransformer):
         callsite = self._notes.get(node)
         if callsite is None:
             return node
-        noted = note(callsite.steady)
         if not self._ends:
-            return [*at(in_a_graph(contained(noted)), node), node]
+            return [*at(in_a_graph(contained(note(callsite.steady))), node), node]
+        noted = note(callsite.steady, "note_with_end")
         # Also outside of a graph: the function that the variable held before was called already.
         end = f"if {GRAPH_CALL} >= 0 and {END}:\n {contained(f'{END}()')}"
         return [*at(in_a_graph(contained(f"{END} = {noted}", f"{END} = ")), node), node, *at(end, node)]
@@ -122,9 +122,9 @@ def _bound(code: CodeType, constants: Mapping[str, Any]) -> CodeType:
     return code.replace(co_consts=tuple(map(bound, code.co_consts)))
 
 
-def note(steady: str) -> str:
+def note(steady: str, how: str = "note") -> str:
     """The statement that notes a launch: nothing more, because a graph may have a thousand of them."""
-    return f"{BUS!r}.note({COMPACT_CALL!r}.pack({steady!r}, {GRAPH_CALL}, {TIME!r}.monotonic_ns()))"
+    return f"{BUS!r}.{how}({COMPACT_CALL!r}.pack({steady!r}, {GRAPH_CALL}, {TIME!r}.monotonic_ns()))"
 
 
 def contained(statement: str, instead: str = "") -> str:

@@ -41,16 +41,14 @@ class ProfilerRanges:
         if opened is not None:  # otherwise the profiler started inside of this call
             close_range(opened)
 
-    def around(self, note: Note, note_with_end: Note) -> Note:
+    def around(self, note: Note) -> Note:
         """The same for launches that are noted; what it returns closes the range."""
 
         def noted(entry: CompactCall) -> Any:
-            number, graph_call, _ = COMPACT_CALL.unpack(entry)
-            steady = BUS.steady_sites.get(number)
-            # The code of a graph that is executing already may not report when a launch is over.
-            if steady is None or graph_call < BUS.profiled_from:
-                return note(entry)
-            end = note_with_end(entry)
+            steady = BUS.steady_sites.get(COMPACT_CALL.unpack(entry)[0])
+            end = note(entry)
+            if steady is None:
+                return end
             index = self._sink.noted_position(entry, end)
             if index < 0:
                 return end
