@@ -1,7 +1,8 @@
 """Shared libraries of C++ kernels that need not be built, because another cache has them.
 
 Each trial has an empty cache of graphs and of generated code. A library is named after its source and the
-compiler's flags, so one of the same name, from another trial or from the failing program, is the same.
+compiler's flags, so one of the same name, from another trial or from the failing program, is the same, if
+it was built on the same kind of processor: -march=native is one of the flags.
 """
 
 from __future__ import annotations
@@ -14,16 +15,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from kernelscope.native.compiler import processor_name
 from kernelscope.probes.patching import Patch, PatchSet
 
 _BUILD = "torch._inductor.codecache:_worker_compile_cpp"
 
 
 class SharedBinaries(PatchSet):
-    """Copies libraries from folders in the layout of Inductor's cache; `kept` has those of earlier trials."""
+    """Copies libraries that were built for this processor, from folders in the layout of Inductor's cache.
+
+    `kept` has those of earlier trials, for each kind of processor; in the others there must be one kind.
+    """
 
     def __init__(self, kept: Path, *others: Path) -> None:
-        self._kept, self._folders = kept, (kept, *others)
+        self._kept = kept / processor_name()
+        self._folders = (self._kept, *others)
         super().__init__(Patch(_BUILD, self._around))
 
     def keep(self, cache: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import platform
 import shlex
@@ -58,6 +59,11 @@ def processor() -> str:
         first = platform.processor()
     lines = [line for line in first.splitlines() if not line.startswith(_CHANGING)]
     return "\n".join([platform.machine(), *lines])
+
+
+def processor_name() -> str:
+    """The same as a short name for a folder."""
+    return f"{platform.machine()}-{hashlib.sha256(processor().encode()).hexdigest()[:16]}"
 
 
 def compile_cpp(command: Sequence[str], seconds: int, advice: str = "") -> None:

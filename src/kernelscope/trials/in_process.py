@@ -31,6 +31,7 @@ from kernelscope.probes.dynamo.compiled_regions import CompiledRegions
 from kernelscope.probes.patching import MovedTarget
 from kernelscope.probes.probe_list import PROBES
 from kernelscope.shadowing.eager_launches import EagerSession
+from kernelscope.store.file_systems import network_of
 
 from .checks import Check, Program
 from .gpu_faults import wait_for_gpu
@@ -46,7 +47,7 @@ class InProcessTrials:
     def __init__(self, program: Program, check: Check, caches: Path, *, prints_errors: bool = False) -> None:
         self._prints_errors = prints_errors
         self._program, self._check, self._caches = program, check, caches
-        self._binaries = SharedBinaries(caches / "binaries", _cache_folder())
+        self._binaries = SharedBinaries(caches / "binaries", *_caches_of_this_machine())
         self._cache: Path | None = None
         self._open: ExitStack | None = None
         self._settings: Settings | None = None  # of what is compiled now
@@ -186,6 +187,12 @@ def _fresh_cache(folder: Path) -> Any:
     """An empty cache of our own; precompiled headers are kept elsewhere, and shared."""
     utils = importlib.import_module("torch._inductor.utils")
     return utils.fresh_cache(dir=str(folder))
+
+
+def _caches_of_this_machine() -> list[Path]:
+    """The program's own cache, unless other kinds of processors may have built what lies there, too."""
+    folder = _cache_folder()
+    return [] if network_of(folder) else [folder]
 
 
 def _cache_folder() -> Path:

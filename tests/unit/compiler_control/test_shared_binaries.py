@@ -17,6 +17,9 @@ from torch.testing import assert_close
 
 import kernelscope
 from kernelscope.compiler_control.shared_binaries import SharedBinaries
+from kernelscope.native import compiler
+from kernelscope.store import file_systems
+from kernelscope.trials import in_process
 
 
 @pytest.fixture
@@ -149,4 +152,33 @@ def test_a_library_that_a_trial_has_not_finished_is_not_kept(tmp_path: Path) -> 
     binaries = SharedBinaries(tmp_path / "kept", tmp_path / "nothing")
     with FileLock(cache / "locks" / "half.lock"):
         binaries.keep(cache)
-    assert [path.name for path in (tmp_path / "kept").glob("*/*")] == ["whole.main.so"]
+    assert [path.name for path in (tmp_path / "kept").glob("*/*/*")] == ["whole.main.so"]
+
+
+@pytest.mark.parametrize(("asking", "found"), [("AVX512", "kept"), ("AVX2", "built")])
+def test_a_library_of_another_processor_is_not_taken(
+    asking: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two machines may share the folder: -march=native is the same word on both, and the name the same."""
+    cache, target = tmp_path / "cache", tmp_path / "own" / "ab" / "kernel.main.so"
+    (cache / "ab").mkdir(parents=True)
+    (cache / "ab" / target.name).write_text("kept")
+    target.parent.mkdir(parents=True)
+    monkeypatch.setattr(compiler, "processor", lambda: "AVX512")
+    SharedBinaries(tmp_path / "kept").keep(cache)
+    monkeypatch.setattr(compiler, "processor", lambda: asking)
+    probe = SharedBinaries(tmp_path / "kept")
+    probe.install()
+    try:
+        codecache._worker_compile_cpp(str(tmp_path / "kernel.lock"), [Builder(target)])
+    finally:
+        probe.remove()
+    assert target.read_text() == found
+
+
+@pytest.mark.parametrize(("kind", "count"), [("ext4", 1), ("nfs4", 0)])
+def test_a_cache_that_other_machines_may_write_to_is_not_read(
+    kind: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_systems, "_mounted", lambda: f"server:/home / {kind} rw 0 0\n")
+    assert len(in_process._caches_of_this_machine()) == count
