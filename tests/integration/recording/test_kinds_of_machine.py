@@ -305,9 +305,10 @@ def test_the_ring_where_a_disk_cannot_allocate(tmp_path: Path, monkeypatch: pyte
     assert found.st_blocks * 512 >= found.st_size
 
 
-def test_warnings_are_errors(tmp_path: Path) -> None:
-    """Those of torch's compiler, which is loaded for the recording alone, do not end an eager program."""
-    (tmp_path / "eager.py").write_text(
+@pytest.fixture(scope="module")
+def eager_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("warned") / "eager.py"
+    program.write_text(
         "import torch, warnings\n"
         "print(torch.ones(2).sin().shape)\n"
         "try:\n"
@@ -316,9 +317,23 @@ def test_warnings_are_errors(tmp_path: Path) -> None:
         "    print('raised')\n",
         encoding="utf-8",
     )
-    words = ("-m", "kernelscope", "run", "--ops", "all", "eager.py")
+    return program
+
+
+def test_warnings_are_errors(eager_program: Path, tmp_path: Path) -> None:
+    """Those of torch's compiler, which is loaded for the recording alone, do not end an eager program."""
+    words = ("-m", "kernelscope", "run", "--ops", "all", str(eager_program))
     done = python(*words, cwd=tmp_path, environ={"PYTHONWARNINGS": "error"})
     assert done.returncode == 0, done.stderr
     assert done.stdout == "torch.Size([2])\nraised\n"
     [run] = (tmp_path / "kscope-runs").iterdir()
     assert "aten.sin.default" in [call.kernel_name for call in kernelscope.load(run).calls]
+
+
+def test_warnings_are_errors_under_shadow(eager_program: Path, tmp_path: Path) -> None:
+    """The same of what shadow alone loads."""
+    words = ("-m", "kernelscope", "shadow", str(eager_program))
+    done = python(*words, cwd=tmp_path, environ={"PYTHONWARNINGS": "error"})
+    assert done.returncode == 2, done.stderr  # inconclusive
+    assert "Traceback" not in done.stderr
+    assert done.stdout.startswith("torch.Size([2])\nraised\nInconclusive: no compiled kernel was launched.\n")
