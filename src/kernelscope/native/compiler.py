@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from kernelscope import config
@@ -91,13 +92,19 @@ def run(command: Sequence[str], seconds: int, advice: str = "") -> subprocess.Co
     try:
         out, err = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
+        _end(child)
         raise NativeError(
             f"the compiler took more than {seconds} s and was stopped{advice}:\n{shlex.join(command)}"
         ) from None
     except BaseException:  # Ctrl-C does not reach a session of its own
-        os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
+        _end(child)
         raise
     return subprocess.CompletedProcess(command, child.returncode, out, err)
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """Kill it and its group; once it has been waited for, its number may be another process's."""
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.communicate()
