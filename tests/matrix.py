@@ -102,8 +102,14 @@ class Row:
         if self.problem:
             return [self.python, self.torch, self.triton, self.problem, "—", "—", "—"]
         done, count = self.kernels.passed, self.kernels.passed + len(self.kernels.failed)
-        counts = [str(self.all.passed), str(self.all.skipped.total()), str(len(self.all.failed))]
+        counts = [str(self.all.passed), self._skipped(), str(len(self.all.failed))]
         return [self.python, self.torch, self.triton, *counts, f"{done} of {count}"]
+
+    def _skipped(self) -> str:
+        """How many, and why: a row stands for itself, because others may be from another day."""
+        reasons = self.all.skipped.most_common()
+        why = [reason if len(reasons) == 1 else f"{count} × {reason}" for reason, count in reasons]
+        return f"{self.all.skipped.total()} ({', '.join(why)})" if why else "0"
 
 
 def pythons(default: str) -> Iterator[tuple[str, str]]:
@@ -190,22 +196,36 @@ def measured(python: str, release: str, torch: str, default: str, install: bool)
     return row
 
 
-def table(rows: list[Row]) -> str:
-    head = ["Python", "torch", "triton", "passed", "skipped", "failed", KERNELS]
-    lines = [head, ["---"] * len(head), *(row.cells() for row in rows)]
+HEAD = ["Python", "torch", "triton", "passed", "skipped", "failed", KERNELS]
+
+
+def table(rows: list[list[str]]) -> str:
+    lines = [HEAD, ["---"] * len(HEAD), *rows]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    text += f"\n\n{platform.machine()}, {os.cpu_count()} cores."
-    reasons: Counter[str] = sum((row.all.skipped for row in rows), Counter())
-    if reasons:
-        text += " Skipped, in all rows together:\n\n"
-        text += "\n".join(f"- {count} × {reason}" for reason, count in reasons.most_common())
-    return text
+    return f"{text}\n\n{platform.machine()}, {os.cpu_count()} cores."
 
 
-def write_docs(page: Path, text: str, machine: str) -> None:
+def versions(row: list[str]) -> tuple[str, str]:
+    """Of Python, and of torch without what says how it was built: 2.13.0+cpu is 2.13.0."""
+    return row[0], row[1].partition("+")[0]
+
+
+def with_older(rows: list[list[str]], text: str) -> list[list[str]]:
+    """These, and those of a table that are about other supported versions, in order."""
+    older = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| 3.")]
+    found = {versions(row): row for row in [*older, *rows]}
+    return sorted(
+        (row for (python, torch), row in found.items() if python in PYTHONS and torch in TORCHES),
+        key=lambda row: [[int(n) for n in part.split(".")] for part in versions(row)],
+    )
+
+
+def write_docs(page: Path, rows: list[list[str]], machine: str) -> None:
     """As the benchmarks do; theirs needs torch. Each kind of machine has a table of its own."""
-    between = re.compile(rf"(<!-- matrix {machine} -->\n).*?(<!-- end -->)", re.DOTALL)
-    written, count = between.subn(lambda found: f"{found[1]}{text}\n{found[2]}", page.read_text())
+    between = re.compile(rf"(<!-- matrix {machine} -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+    written, count = between.subn(
+        lambda found: f"{found[1]}{table(with_older(rows, found[2]))}\n{found[3]}", page.read_text()
+    )
     if count != 1:
         sys.exit(
             f"{page.name} has no place for the table: put <!-- matrix {machine} --> and <!-- end --> there"
@@ -222,7 +242,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="how many are tested at the same time")
     parser.add_argument("--no-install", action="store_true", help="take the environments as they are")
     parser.add_argument(
-        "--write-docs", action="store_true", help=f"put the table into {PAGE.relative_to(ROOT)}"
+        "--write-docs",
+        action="store_true",
+        help=f"put the rows into {PAGE.relative_to(ROOT)}; those of other versions stay",
     )
     options = parser.parse_args()
     default = release_of(options.python)
@@ -231,13 +253,14 @@ def main() -> int:
         pairs += [(python, release, PINNED) for release, python in pythons(default)]
     with ThreadPoolExecutor(options.jobs) as pool:
         rows = list(pool.map(lambda pair: measured(*pair, default, not options.no_install), pairs))
-    print(f"\n{table(rows)}")
+    cells = [row.cells() for row in rows]
+    print(f"\n{table(cells)}")
     for row in rows:
         print(
             "\n".join(f"failed on Python {row.python}, torch {row.torch}: {name}" for name in row.all.failed)
         )
     if options.write_docs:
-        write_docs(PAGE, table(rows), platform.machine())
+        write_docs(PAGE, cells, platform.machine())
     return int(any(row.problem or row.all.failed for row in rows))
 
 

@@ -46,21 +46,35 @@ def test_it_counts() -> None:
     result = matrix.read(ElementTree.parse(StringIO(REPORT)))
     assert (result.passed, result.failed, result.skipped) == (2, ["a.bad", "a.worse"], {"needs a GPU": 1})
     row = matrix.Row("3.11", "2.15.0", "3.9.0", all=result, kernels=result)
-    assert row.cells() == ["3.11", "2.15.0", "3.9.0", "2", "1", "2", "2 of 4"]
-    text = matrix.table([row, matrix.Row("3.14", "2.13.0", problem="cannot be installed here")])
+    assert row.cells() == ["3.11", "2.15.0", "3.9.0", "2", "1 (needs a GPU)", "2", "2 of 4"]
+    result.skipped["no g++"] += 2
+    assert row.cells()[4] == "3 (2 × no g++, 1 × needs a GPU)"
+    result.skipped.clear()
+    assert row.cells()[4] == "0"
+    text = matrix.table([matrix.Row("3.14", "2.13.0", problem="cannot be installed here").cells()])
     assert "| 3.14 | 2.13.0 | — | cannot be installed here |" in text
-    assert "- 1 × needs a GPU" in text
 
 
 def test_the_table_is_put_into_its_place(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     text = "before\n<!-- matrix a -->\nold\n<!-- end -->\n<!-- matrix b -->\nold\n<!-- end -->\nafter\n"
     page.write_text(text)
-    matrix.write_docs(page, "new", "b")  # the table of another kind of machine stays
-    assert page.read_text() == text.replace("b -->\nold", "b -->\nnew")
+    row = ["3.11", "2.13.0+cpu", "3.7.1", "9", "0", "0", "3 of 3"]
+    matrix.write_docs(page, [row], "b")  # the table of another kind of machine stays
+    assert page.read_text() == text.replace("b -->\nold", f"b -->\n{matrix.table([row])}")
     with pytest.raises(SystemExit, match="put <!-- matrix c -->"):
-        matrix.write_docs(page, "new", "c")
+        matrix.write_docs(page, [row], "c")
     assert f"<!-- matrix {platform.machine()} -->" in matrix.PAGE.read_text()
+
+
+def test_rows_of_other_versions_stay() -> None:
+    def row(python: str, torch: str, passed: str) -> list[str]:
+        return [python, torch, "3.7.1", passed, "0", "0", "3 of 3"]
+
+    dropped, last = row("3.11", "1.13.0", "1"), row("3.11", matrix.TORCHES[-1], "2")
+    before = matrix.table([dropped, row("3.11", "2.13.0+cpu", "3"), last, row("3.12", "2.13.0", "4")])
+    now = [row("3.11", "2.13.0", "5"), row("3.11", matrix.TORCHES[0], "6")]
+    assert matrix.with_older(now, before) == [now[1], now[0], last, row("3.12", "2.13.0", "4")]
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
