@@ -37,7 +37,8 @@ for name in sys.argv[1:]:
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
         main([*name.split(), "--help"])
     heavy = sys.modules.keys() & {"torch", "numpy", "safetensors"}
-    if heavy or "examples:" not in out.getvalue():
+    usage = out.getvalue().partition("\\n")[0]
+    if heavy or "examples:" not in out.getvalue() or usage.count("kernelscope") != 1:
         sys.exit(f"kernelscope {name} --help: loads {sorted(heavy)}, says {out.getvalue()!r}")
 """
 

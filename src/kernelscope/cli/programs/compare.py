@@ -13,7 +13,7 @@ from kernelscope.processes.program_words import check_script
 from .script_answer import print_answer
 
 DESCRIPTION = "Find the first call whose difference from a reference is more than rounding explains."
-USAGE = "%(prog)s [options] reference.py other.py [arguments of both]"
+USAGE = "[options] reference.py other.py [arguments of both]"
 EPILOG = """\
 examples:
   kernelscope compare float32.py bfloat16.py      is the difference rounding, or an error, and where?
