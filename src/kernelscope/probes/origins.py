@@ -21,7 +21,7 @@ import torch
 
 from kernelscope.events import Frame
 
-_TRACE_LINE = re.compile(
+TRACE_LINE = re.compile(
     r'File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+?)[ \t]*'
     r"(?:\n {4}[ \t]*(?P<text>.+?)[ \t]*)?$",
     re.MULTILINE,
@@ -62,7 +62,7 @@ def user_first(frames: Sequence[Frame]) -> tuple[Frame, ...]:
 @lru_cache(maxsize=4096)
 def frames_of_trace(trace: str) -> tuple[Frame, ...]:
     """The lines in a stack as Python prints it, innermost first, the user's own before a library's."""
-    found = _TRACE_LINE.finditer(trace)
+    found = TRACE_LINE.finditer(trace)
     frames = [_where_it_is_now(Frame(m["file"], int(m["line"]), m["function"]), m["text"]) for m in found]
     return user_first(frames[::-1])
 
@@ -105,7 +105,7 @@ class LineMap:
     def _frames(self, position: int) -> tuple[Frame, ...]:
         if position < 0:
             return ()
-        found = _TRACE_LINE.finditer(self._traces[position])
+        found = TRACE_LINE.finditer(self._traces[position])
         traced = [(Frame(m["file"], int(m["line"]), m["function"]), m["text"]) for m in found]
         frames = [_where_it_is_now(frame, text) for frame, text in traced]
         if frames and self._compiled is not None:

@@ -13,7 +13,10 @@ from kernelscope.events import Frame
 
 from .records import FxOrigin, Provenance, Record, Stage
 
-_LOCATION = re.compile(r"# File: (?P<file>.+?):(?P<line>\d+) in (?P<function>[^,\n]+)")
+_LOCATION = re.compile(
+    r"(?P<mark># (?:Backward of forward node: )?File: )(?P<file>.+?):(?P<line>\d+) in (?P<function>[^,\n]+)"
+    r"(?P<code>, code: [^\n]*)?"
+)
 _NODE = re.compile(r"^\s+(?P<name>\w+)(?:: [^=]*)? = ", re.MULTILINE)
 
 
@@ -22,6 +25,7 @@ class Translation:
     """From an equal graph of another time or program to this one."""
 
     lines: dict[tuple[str, int], Frame]
+    codes: dict[tuple[str, int], str]  # ", code: …" of the new line
     names: dict[str, str]
     is_same: bool
 
@@ -35,8 +39,12 @@ class Translation:
         return record
 
     def _in_text(self, found: re.Match[str]) -> str:
-        new = self.lines.get((found["file"], int(found["line"])))
-        return found[0] if new is None else f"# File: {new.file}:{new.line} in {new.function}"
+        place = found["file"], int(found["line"])
+        new = self.lines.get(place)
+        if new is None:
+            return found[0]
+        code = self.codes[place] if found["code"] is not None else ""
+        return f"{found['mark']}{new.file}:{new.line} in {new.function}{code}"
 
     def _node(self, node: FxOrigin) -> FxOrigin:
         # A frame that Dynamo's graph does not name belongs to the other program: it is left out.
@@ -51,13 +59,14 @@ class Translation:
 def translation(kept: str, current: str) -> Translation | None:
     """From Dynamo's graph as it was kept to the current one; None if they are not alike."""
     if kept == current:
-        return Translation({}, {}, is_same=True)
+        return Translation({}, {}, {}, is_same=True)
     old_lines, new_lines = list(_LOCATION.finditer(kept)), list(_LOCATION.finditer(current))
     old_names, new_names = _NODE.findall(kept), _NODE.findall(current)
     if len(old_lines) != len(new_lines) or len(old_names) != len(new_names):
         return None
-    lines = {
-        (old["file"], int(old["line"])): Frame(new["file"], int(new["line"]), new["function"].strip())
-        for old, new in zip(old_lines, new_lines, strict=True)
-    }
-    return Translation(lines, dict(zip(old_names, new_names, strict=True)), is_same=False)
+    lines, codes = {}, {}
+    for old, new in zip(old_lines, new_lines, strict=True):
+        place = old["file"], int(old["line"])
+        lines[place] = Frame(new["file"], int(new["line"]), new["function"].strip())
+        codes[place] = new["code"] or ""
+    return Translation(lines, codes, dict(zip(old_names, new_names, strict=True)), is_same=False)

@@ -21,6 +21,7 @@ import torch
 from tests.support.torch_release import RELEASE
 from tests.support.warm_python import WarmPython
 from torch import Tensor
+from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_inductor_cache
 from torch.nn import functional as F
 
@@ -228,6 +229,64 @@ def test_two_functions_with_the_same_graph() -> None:
     with kernelscope.record() as run:
         torch.compile(other)(torch.ones(8, 8))
     assert {c.origin.function for c in run.calls if c.origin} == {"other"}
+
+
+def inner(x: Tensor) -> Tensor:
+    y = torch.erf(x) @ x
+    return y.cosh()
+
+
+def copy_of_inner(x: Tensor) -> Tensor:
+    # One line further down, and written otherwise.
+    y = (torch.erf(x)  @  x)  # fmt: skip
+    return y.cosh()
+
+
+def renamed_inner(t: Tensor) -> Tensor:
+    product = torch.erf(t) @ t
+    return product.cosh()
+
+
+def calls_inner(x: Tensor) -> Tensor:
+    return inner(x) @ x
+
+
+def calls_copy(x: Tensor) -> Tensor:
+    return copy_of_inner(x) @ x
+
+
+class CallsRenamed(torch.nn.Module):
+    def forward(self, t: Tensor) -> Tensor:
+        return renamed_inner(t) @ t
+
+
+@pytest.mark.parametrize(
+    ("program", "names"),
+    [(calls_copy, {"copy_of_inner", "calls_copy"}), (CallsRenamed(), {"renamed_inner", "forward"})],
+)
+def test_a_graph_of_another_program_has_the_lines_of_this_one(
+    program: Callable[[Tensor], Tensor], names: set[str]
+) -> None:
+    """Also in the functions that it calls; with the same variables autograd's cache answers, too."""
+    with fresh_inductor_cache():
+        torch.compile(calls_inner)(torch.ones(8, 8, requires_grad=True)).sum().backward()
+        torch._dynamo.reset()
+        misses = counters["inductor"]["fxgraph_cache_miss"]
+        with kernelscope.record() as run:
+            torch.compile(program)(torch.ones(8, 8, requires_grad=True)).sum().backward()
+    assert counters["inductor"]["fxgraph_cache_miss"] == misses, "this was to be a test of a warm cache"
+    assert {c.phase for c in run.calls} == {"forward", "backward"}
+    origins = [frame for c in run.calls for frame in c.site.origin if Path(frame.file) == HERE]
+    assert {frame.function for frame in origins} == names
+    firsts = {c.origin.function for c in run.calls if c.origin}
+    assert firsts == names
+    for function in names:
+        code: Any = getattr(program, function, None) or globals()[function]
+        source, start = inspect.getsourcelines(code)
+        lines = {frame.line for frame in origins if frame.function == function}
+        assert all(start < line < start + len(source) for line in lines), (function, lines)
+    products = [text_at(c) for c in run.calls if c.kernel_name == "extern_kernels.mm"]
+    assert products[0] in {"y = (torch.erf(x)  @  x)  # fmt: skip", "product = torch.erf(t) @ t"}
 
 
 def test_a_module_made_of_the_library_alone_has_the_callers_line() -> None:

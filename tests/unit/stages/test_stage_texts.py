@@ -98,6 +98,13 @@ def test_kept_stages_in_other_words() -> None:
     text = words.of(Stage(1, "post_grad", "python", OLD))
     assert isinstance(text, Stage)
     assert "/old.py" not in text.text
+    new = new.replace("code: y = x.sin()", "code: other = x.sin()")
+    backward = "# Backward of forward node: File: /old.py:3 in f, code: y = x.sin()"
+    words = translation(OLD, new)
+    assert words is not None
+    text = words.of(Stage(1, "post_grad", "python", backward))
+    assert isinstance(text, Stage)
+    assert text.text == "# Backward of forward node: File: /new.py:13 in f, code: other = x.sin()"
     assert translation(OLD, OLD + "\n        more = 1") is None
     same = translation(OLD, OLD)
     assert same is not None

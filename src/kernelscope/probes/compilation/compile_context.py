@@ -32,6 +32,7 @@ class CompileContext:
         self.pre_grad: dict[int, set[str]] = {}  # by frame: names of nodes in its graph before autograd
         self.by_sequence: dict[int, dict[int, set[str]]] = {}  # by frame: those that autograd numbered
         self.records: dict[int, list[Record]] = {}  # by compilation, for the cache beside Inductor's
+        self.traces: dict[int, tuple[str, ...]] = {}  # by frame: the stacks of Dynamo's graph
         self._failed: set[int] = set()  # frames of which a failure has been known
 
     def forget(self) -> None:

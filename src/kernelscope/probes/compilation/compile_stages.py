@@ -12,6 +12,7 @@ from typing import Any
 
 from kernelscope.events import Finding
 from kernelscope.probes.bus import BUS
+from kernelscope.probes.dynamo.cached_lines import PresentLines, traces_of_graph
 from kernelscope.probes.gcu.stages import GcuStages
 from kernelscope.probes.patching import MovedTarget, Patch, PatchSet
 from kernelscope.probes.python_wrappers.compiled_graphs import direction_of
@@ -89,6 +90,7 @@ class CompileStages(PatchSet):
     def _take_down(self, module: Any, example_inputs: Any) -> None:
         frame = self._context.frame(current_compile_id())
         if hasattr(module, "graph") and not self._context.text_of(frame.id, "fx"):
+            self._context.traces[frame.id] = traces_of_graph(module)
             part = fx_part(module, example_inputs, _ELEMENTS, wait=False)
             self._context.stage(frame, "fx", "json", json.dumps(part))
 
@@ -179,6 +181,9 @@ class CompileStages(PatchSet):
 
     def _emit_cached(self, graph: Compilation, compiled: Any) -> None:
         """What Inductor's own cache has: no passes, no schedule, no reasons of fusion."""
+        post_grad = getattr(compiled, "inductor_post_grad_graph_str", None) or ""
+        kept = [trace for _, trace in compiled.cache_linemap or () if trace]
+        lines = PresentLines(kept, post_grad, self._context.traces.get(graph.frame, ()))
         for name, attribute in (
             ("runnable", "runnable_graph_str"),
             ("post_grad", "inductor_post_grad_graph_str"),
@@ -186,7 +191,7 @@ class CompileStages(PatchSet):
         ):
             text = getattr(compiled, attribute, None)
             if text:
-                self._context.stage(graph, name, "python", text)
+                self._context.stage(graph, name, "python", lines.stage(text))
         for provenance in provenance_in(graph.id, getattr(compiled, "inductor_provenance_mapping_str", None)):
             self._context.emit(provenance)
         name = graph.name or current_compile_id()

@@ -18,6 +18,7 @@ from kernelscope.probes.bus import BUS
 from kernelscope.probes.contained import contained
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrapped, CppWrappers
 from kernelscope.probes.cuda_graphs.captured_graphs import current_device, current_stream
+from kernelscope.probes.dynamo.made_graphs import MadeGraphs
 from kernelscope.probes.origins import LineMap, caller_frames, compiled_user_code
 from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.patching import Patch, PatchSet
@@ -28,7 +29,6 @@ from .shaped_wrapper import ShapedWrapper
 from .wrapper_launches import WrapperLaunches
 
 _CALL = "torch._inductor.output_code:CompiledFxGraph.__call__"
-_POST_COMPILE = "torch._inductor.output_code:CompiledFxGraph.post_compile"
 _CPP_WRAPPER = "CppWrapperCodeCache.load_pybinding"
 _OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim", "")
 _Wrapper = HookedWrapper | CppWrapped | FxWrapped
@@ -43,12 +43,12 @@ class CompiledGraphs(PatchSet):
 
     def __init__(self, cpp_wrappers: CppWrappers) -> None:
         self._cpp_wrappers = cpp_wrappers
-        super().__init__(Patch(_CALL, self.calling), Patch(_POST_COMPILE, self._around_post_compile))
+        self._made = MadeGraphs()
+        super().__init__(Patch(_CALL, self.calling), *self._made.patches)
         # By id of the module's namespace, which the value keeps.
         self._hooked: dict[int, HookedWrapper | ShapedWrapper] = {}
         self._graphs: dict[int, _Known] = {}  # by id of the CompiledFxGraph
         self._step_graphs: set[int] = set()  # of a compiled optimizer, run since the last step
-        self._compile_ids: dict[int, str] = {}
         # The user's, by Inductor's number of the graph.
         self._codes: dict[Any, tuple[CodeType | None, tuple[Frame, ...]]] = {}
         self._ids = itertools.count()
@@ -71,6 +71,7 @@ class CompiledGraphs(PatchSet):
             self._graphs.clear()
             self._codes.clear()
             self._step_graphs.clear()
+        self._made.forget()
         super().remove()
 
     def _hook_everything(self) -> None:
@@ -159,17 +160,6 @@ class CompiledGraphs(PatchSet):
         except Exception:
             BUS.finding(own_fault("recording a graph call"))
 
-    def _around_post_compile(self, original: Any) -> Any:
-        from torch._guards import CompileContext
-
-        def post_compile(compiled: Any, *args: Any, **kwargs: Any) -> Any:
-            key = id(compiled)
-            self._compile_ids[key] = str(CompileContext.current_compile_id() or "")
-            weakref.finalize(compiled, self._compile_ids.pop, key, None)
-            return original(compiled, *args, **kwargs)
-
-        return post_compile
-
     def _enter(self, compiled: Any, inputs: Any) -> tuple[Graph | None, _Wrapper | None]:
         with self._lock:
             if not self._is_on:  # removed since this thread got hold of the method
@@ -235,7 +225,7 @@ class CompiledGraphs(PatchSet):
             id=next(self._ids),
             direction=direction_of(compiled),
             name=name,
-            compile_id=self._compile_ids.get(id(compiled), ""),
+            compile_id=self._made.compile_id(compiled),
             cache_key=compiled._fx_graph_cache_key or "",
             source=getattr(compiled, "source_code", ""),
             path=path,
@@ -256,9 +246,8 @@ class CompiledGraphs(PatchSet):
         self, compiled: Any, namespace: dict[str, Any], path: str
     ) -> HookedWrapper | ShapedWrapper:
         text, codes = read_with_births(compiled.source_code, namespace)
-        linemap = compiled.cache_linemap or []
         code, callers = self._called_from(compiled)
-        lines, optimizes = LineMap(linemap, code), _is_optimizer(compiled)
+        lines, optimizes = LineMap(self._made.linemap(compiled), code), _is_optimizer(compiled)
         is_cuda = "cuda" in compiled.device_types
 
         def launches(sizes: frozenset[str]) -> WrapperLaunches:
