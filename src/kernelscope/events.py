@@ -308,6 +308,7 @@ CAPTURED_RANGE = "kernelscope: captured launch"  # one that each replay of its C
 CAPTURE_BEGINS, CAPTURE_ENDS = "kernelscope: capture begins ", "kernelscope: capture ends "  # and its number
 REPLAY_RANGE = "kernelscope: replay "  # of the CUDA graph with this number
 UNSEEN_REPLAY = "kernelscope: replay of a CUDA graph that was captured before the recording"
+READ_REPLAY = f"{UNSEEN_REPLAY}, as "  # and how many nodes for the GPU it has: each of them is a call
 INPUTS_RANGE = "kernelscope: copies into the inputs of a CUDA graph"
 _NOT_IN_RANGES = re.compile(r"[^\w.:<>()+,/ -]", re.ASCII)  # Kineto gives up a name with other characters
 

@@ -135,6 +135,9 @@ class Capture:
         self.graphs: dict[Any, CapturedGraph] = {}  # by listener: what it records of each replay
         self.written: list[Storage] | None = None  # memory that a replay writes to, and that outlives it
         self.replays = 0
+        self.nodes = (
+            0  # for the GPU, where they were read because the graph was captured before the recording
+        )
         self.bodies = 0  # of conditional nodes that are being captured, one inside the other
 
     def leave(self, listener: object) -> None:

@@ -162,3 +162,24 @@ def test_a_graph_of_before_is_listed() -> None:
     assert audit is not None
     listed = {each.launcher for each in audit.outside}
     assert "replay of a CUDA graph that was captured before the recording" in listed, audit.lines()
+
+
+def test_a_kept_graph_of_before_is_inside_calls() -> None:
+    pytest.importorskip("cuda.bindings")
+    x = torch.randn(64, 64, device="cuda")
+    (x @ x).sin()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        twice((x @ x).sin())
+    graph.replay()
+    with kernelscope.record(audit=True, ops="all") as run:
+        for _ in range(3):
+            graph.replay()
+    audit = run.audit
+    assert audit is not None
+    told = "\n".join(audit.lines(limit=40))
+    assert len(run) == audit.launches > 0, told
+    assert audit.outside == (), told
+    assert audit.missing == 0, told
+    assert audit.share_of_launches == audit.share_of_time == 1, told

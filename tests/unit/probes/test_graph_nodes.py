@@ -23,5 +23,6 @@ def test_each_node_is_a_launch_without_arguments() -> None:
     assert sites[0].kernel is sites[2].kernel
     assert sites[0].config == {"block": (128, 1, 1), "shared": 16}
     assert not any(s.args for s in sites)
+    assert capture.nodes == 3
     only = captured_graph(capture, object(), lambda kernel: kernel.name == "memset")
     assert len(only.launches) == 1

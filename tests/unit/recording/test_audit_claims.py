@@ -9,6 +9,7 @@ from kernelscope.events import (
     CPP_RANGE,
     INPUTS_RANGE,
     OWN_RANGE,
+    READ_REPLAY,
     REPLAY_RANGE,
     UNSEEN_REPLAY,
     range_name,
@@ -126,6 +127,19 @@ def test_what_a_replay_executes_was_launched_in_its_capture() -> None:
     assert replays_of([True, False], 3).launches == 0  # which of them are calls is not known
     unseen = replays_of([True, True], 2, UNSEEN_REPLAY)
     assert {each.launcher for each in unseen.outside} == {UNSEEN_REPLAY.removeprefix("kernelscope: ")}
+
+
+def test_a_graph_of_before_whose_nodes_were_read_is_inside_calls() -> None:
+    def replay(nodes: int, executed: int) -> Found:
+        events = [host(f"{READ_REPLAY}{nodes}", 100, 110, correlation=9)]
+        functions = [host("cudaGraphLaunch", 103, 104, correlation=50)]
+        return on_device(events, functions, [work(f"k{n}", 50, 200 + 10 * n) for n in range(executed)])
+
+    assert (replay(2, 2).launches, replay(2, 2).outside) == (2, ())
+    assert replay(3, 2).launches == 2  # one node is a copy of nothing
+    in_bodies = replay(2, 3)  # conditional nodes executed more: which of them are the nodes is not known
+    assert in_bodies.launches == 0
+    assert {each.launcher for each in in_bodies.outside} == {UNSEEN_REPLAY.removeprefix("kernelscope: ")}
 
 
 def test_less_than_everything_is_never_called_all() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelscope.events import CAPTURE_BEGINS, CAPTURE_ENDS, REPLAY_RANGE, UNSEEN_REPLAY, Finding
+from kernelscope.events import CAPTURE_BEGINS, CAPTURE_ENDS, READ_REPLAY, REPLAY_RANGE, UNSEEN_REPLAY, Finding
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.eager.profilers import range_if_profiled
 from kernelscope.probes.launch import Capture
@@ -144,7 +144,11 @@ class CudaGraphs(PatchSet):
 
     def _range_of_replay(self, graph: Any) -> Any:
         capture = self._captures.get(graph)
-        return range_if_profiled(UNSEEN_REPLAY if capture is None else f"{REPLAY_RANGE}{capture.number}")
+        if capture is not None:
+            return range_if_profiled(f"{REPLAY_RANGE}{capture.number}")
+        with BUS.mute():  # now, so that this replay's kernels are told from those of an unread graph
+            read = self._of_before(graph)[0]
+        return range_if_profiled(UNSEEN_REPLAY if read is None else f"{READ_REPLAY}{read.nodes}")
 
     def _emit(self, graph: Any) -> None:
         capture = self._captures.get(graph)

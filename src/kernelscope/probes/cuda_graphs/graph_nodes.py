@@ -12,7 +12,8 @@ import torch
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.launch import Capture, Template
 
-_WORK = {"MEMCPY": "memcpy", "MEMSET": "memset", "HOST": "host function", "CONDITIONAL": "conditional node"}
+_COPIES = {"MEMCPY": "memcpy", "MEMSET": "memset"}
+_WORK = _COPIES | {"HOST": "host function", "CONDITIONAL": "conditional node"}
 
 
 class NodesUnread(Exception):
@@ -40,6 +41,7 @@ def capture_of(nodes: Iterable[GraphNode], device: str) -> Capture:
         kernel = BUS.kernel(node.name, "cuda", "user")
         config = {"block": node.block, "shared": node.shared} if node.block is not None else {}
         site = BUS.site(kernel, (), (), grid=node.grid, config=config)
+        capture.nodes += node.grid is not None or node.name in _COPIES.values()
         capture.templates.append(Template.of_node(replace(site, device=device), BUS.phase()))
     return capture
 

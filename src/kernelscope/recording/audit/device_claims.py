@@ -19,6 +19,7 @@ from kernelscope.events import (
     CAPTURED_RANGE,
     INPUTS_RANGE,
     OWN_RANGE,
+    READ_REPLAY,
     REPLAY_RANGE,
     UNSEEN_REPLAY,
 )
@@ -155,11 +156,17 @@ def _replayed(
                 replays[name, work.correlation].append(place)
     claimed = {}
     for (name, _), places in replays.items():
-        known = in_calls.get(name.removeprefix(REPLAY_RANGE), ()) if name != UNSEEN_REPLAY else ()
+        known = _of_nodes(name, len(places)) or in_calls.get(name.removeprefix(REPLAY_RANGE), ())
         places.sort(key=lambda place: device[place].start)
         for place, is_claimed in zip(places, _fitting(known, len(places)), strict=True):
             claimed[place] = is_claimed
     return claimed
+
+
+def _of_nodes(name: str, count: int) -> Sequence[bool]:
+    """Of a graph whose nodes were read, each is a call; more was executed where some are conditions."""
+    nodes = int(name.removeprefix(READ_REPLAY)) if name.startswith(READ_REPLAY) else 0
+    return [True] * nodes if count <= nodes else ()
 
 
 def _fitting(known: Sequence[bool], count: int) -> Iterator[bool]:
@@ -170,6 +177,8 @@ def _fitting(known: Sequence[bool], count: int) -> Iterator[bool]:
 
 def _launcher(names: Sequence[str]) -> str:
     for name in reversed(names):
-        if "::" in name or name.startswith((REPLAY_RANGE, UNSEEN_REPLAY)):
+        if name.startswith(UNSEEN_REPLAY):  # also one whose nodes were read
+            return UNSEEN_REPLAY.removeprefix("kernelscope: ")
+        if "::" in name or name.startswith(REPLAY_RANGE):
             return name.removeprefix("kernelscope: ")
     return ""
