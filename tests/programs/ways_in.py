@@ -306,5 +306,5 @@ WAYS = [
     Way("`torch.jit` (TorchScript)", scripted, 0, "nothing-compiled", "TorchScript", seen=NONE),
     Way("an exported program's module, not compiled", exported, 0, "nothing-compiled", "torch.compile", seen=NONE),
     Way("a backend of one's own that makes kernels of an unknown kind", lambda: torch.compile(f, backend=lambda graph, inputs: graph.forward)(x()), 0, "nothing-compiled", "backend", seen=NONE),
-    Way('an artifact of `torch.compiler.precompile` with `backend="eager"`', precompiled("eager"), 0, "nothing-compiled", "", needs="compiler.precompile", seen=NONE),
+    Way('an artifact of `torch.compiler.precompile` with `backend="eager"`', precompiled("eager"), 0, "ran-in-eager", 'backend="eager"', needs="compiler.precompile", seen=NONE),
 ]  # fmt: skip

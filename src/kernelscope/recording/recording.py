@@ -168,7 +168,9 @@ class Recording(LaunchRecorder):
             stances = [self._stance_before, *stances]
         if len(self.run):
             if self._says_why_empty and self.config.ops != "all":
-                for finding in ran_in_eager(frames, stances):
+                graphs = self._graphs.values()
+                recorded = None if self._missed_graphs else {graph.compile_id for graph in graphs}
+                for finding in ran_in_eager(frames, stances, recorded):
                     self.finding(finding)
             return
         nothing = self._kernels.nothing_matched(self._steps, ran_in_others=self._missed_graphs)

@@ -58,6 +58,18 @@ def test_generated_code_that_a_program_runs_by_itself_is_a_finding() -> None:
     assert __file__ in finding.message
 
 
+def test_kernels_that_a_program_makes_and_launches_itself_are_a_finding() -> None:
+    """With Inductor's own makers, and outside of any graph."""
+    from torch._inductor.async_compile import AsyncCompile
+
+    makers, kernels = AsyncCompile(), {"kernel": lambda x: x}
+    with kernelscope.record() as run:
+        makers.wait(kernels)
+    (finding,) = run.findings
+    assert finding.kind == "unseen-launch"
+    assert __file__ in finding.message
+
+
 def test_the_page_shows_this_table() -> None:
     text = DOCS.read_text().partition("<!-- ways in: begin -->")[2].partition("<!-- ways in: end -->")[0]
     rows = [line for line in text.strip().splitlines() if line.startswith("|")][2:]

@@ -35,13 +35,14 @@ def test_an_operator_belongs_to_the_call_around_it_or_is_listed() -> None:
         host("aten::linear", 20, 40), call(1, 25, 35), host("aten::addmm", 26, 34),  # composite: by its parts
         host("aten::sum", 50, 60), host("aten::add", 52, 58),  # one launch, not two
         host("aten::sort", 61, 69), host("aten::sort", 62, 68),  # an overload inside another
+        host("aten::add_", 100, 120), host("aten::add_", 101, 102), call(2, 105, 110),  # passed on to a layer
         host("aten::mm", 2, 8, thread=2),  # the call of another thread is not its own
         host(OWN_RANGE, 70, 80), host("aten::clone", 71, 79),
         host(CPP_RANGE, 80, 90), host("aten::mm", 81, 89),
         host("compile_inner (dynamo_timed)", 90, 99), host("aten::add", 91, 92),
     ]  # fmt: skip
     found = operators(events, is_work)
-    assert (found.launches, found.nanoseconds, found.compiling) == (2, 20, 1)
+    assert (found.launches, found.nanoseconds, found.compiling) == (3, 25, 1)
     assert {(each.name, each.launches) for each in found.outside} == {
         ("aten::sum", 1), ("aten::sort", 1), ("aten::mm", 1),
     }  # fmt: skip
@@ -158,6 +159,7 @@ class Runner:
         extern_kernels.mm(arg0_1, buf0, out=buf0)
         buf1 = torch.ops.aten.sort.default(buf0)
         buf2 = torch.ops.inductor._reinterpret_tensor.default(buf0)
+        buf3 = torch.ops.aten.view_as_real.default(buf0)
         if buf1:
             cpp_fused_0(buf0, buf0)
         return (buf0, )

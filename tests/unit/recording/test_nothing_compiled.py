@@ -197,6 +197,39 @@ def test_what_was_left_to_python_beside_compiled_code() -> None:
     assert not run.findings
 
 
+@pytest.mark.parametrize(
+    ("backend", "kind"),
+    [("eager", "ran-in-eager"), ("aot_eager", "ran-in-eager"), (runs_the_graph, "unseen-graph")],
+)
+def test_graphs_of_other_backends_beside_compiled_code(backend: Any, kind: str) -> None:
+    """Also where others in the same run are recorded, nothing of them runs without a word."""
+
+    def call() -> None:
+        torch.compile(lambda x: x * 2)(X)
+        torch.compile(plus, backend=backend)(X)
+
+    with kernelscope.record() as run:
+        call()
+    assert len(run) == 1
+    (finding,) = run.findings
+    assert finding.kind == kind
+    assert getattr(backend, "__name__", backend) in finding.message
+    torch._dynamo.reset()
+    with kernelscope.record(ops="all") as run:
+        call()
+    assert run.select(kernel="aten.add.Tensor")
+    assert not run.findings
+
+
+def test_a_backend_that_hands_its_graphs_to_inductor_is_no_finding() -> None:
+    from torch._inductor.compile_fx import compile_fx
+
+    with kernelscope.record() as run:
+        torch.compile(plus, backend=lambda graph, inputs: compile_fx(graph, inputs))(X)
+    assert len(run) == 1
+    assert not run.findings
+
+
 def test_graphs_that_launch_nothing() -> None:
     said = told(lambda: torch.compile(lambda x: x.view(2, 2))(X))
     assert "nothing to launch (results are inputs, views, empty or on the meta device)" in said

@@ -34,6 +34,7 @@ class TriedFrame:
     line: int
     backend: str
     graphs: int = 0  # handed to the backend
+    compile_id: str = ""
     skipped: str = ""  # why, in Dynamo's words
     failed: str = ""  # the exception that reached the program
     breaks: tuple[str, ...] = ()  # first lines of Dynamo's reasons
@@ -166,6 +167,7 @@ def _tried(wrapper: Any, code: Any, before: Any, result: Any, error: BaseExcepti
         code.co_firstlineno,
         _backend(wrapper),
         graphs=graphs - before[0],
+        compile_id=str(getattr(getattr(result, "guarded_code", None), "compile_id", "")),
         skipped=_skipped(code, result) if is_skipped else "",
         failed=failed,
         breaks=reasons,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import torch
 
@@ -13,6 +13,7 @@ from kernelscope.text.amounts import counted
 from .eval_frames import EarlierFrames, TriedFrame
 
 _EAGER = ("eager", "aot_eager", "aot_eager_decomp_partition")
+_OF_EXPORT = "dynamo_normalization_capturing_compiler"  # traces on fake tensors and runs nothing
 _MAY_BE_EAGER = "compiled functions may have run in eager"
 _FAILS = "fail_on_recompile"
 _NOTHING = "results are inputs, views, empty or on the meta device"
@@ -36,8 +37,13 @@ def nothing_compiled(
     return Finding("nothing-compiled", f"no compiled code ran: {why}")
 
 
-def ran_in_eager(frames: Sequence[TriedFrame], stances: Sequence[str]) -> Iterator[Finding]:
-    """What would be expected among compiled calls, and ran as eager operators that are not recorded."""
+def ran_in_eager(
+    frames: Sequence[TriedFrame], stances: Sequence[str], recorded: Container[str] | None
+) -> Iterator[Finding]:
+    """What would be expected among compiled calls, and is not.
+
+    `recorded` has the ids of compilations; None where some of their graphs ran while recording was paused.
+    """
     told: dict[str, list[TriedFrame]] = {}
     for frame in frames:
         if frame.is_left_out:
@@ -49,6 +55,16 @@ def ran_in_eager(frames: Sequence[TriedFrame], stances: Sequence[str]) -> Iterat
         yield Finding(
             "ran-in-eager", f"{_in_force(stances)}; eager operators are not recorded. {_SEE_OPERATORS}"
         )
+    others = [f for f in frames if recorded is not None and _is_unseen(f, recorded)]
+    for is_eager, kind in ((True, "ran-in-eager"), (False, "unseen-graph")):
+        if made := [f for f in others if (f.backend in _EAGER) is is_eager]:
+            yield Finding(kind, _why_not_executed(made))
+
+
+def _is_unseen(frame: TriedFrame, recorded: Container[str]) -> bool:
+    """Whether its graphs went to a backend of which no graph was recorded."""
+    is_other = frame.backend not in ("inductor", _OF_EXPORT)
+    return bool(frame.graphs) and is_other and frame.compile_id not in recorded
 
 
 def _in_force(stances: Sequence[str]) -> str:
@@ -109,7 +125,7 @@ def _why_nothing_of_before(earlier: EarlierFrames) -> str:
         return (
             f"{counted(earlier.compiled, 'function')} compiled before the recording opened, and no kernel of "
             f"theirs ran in it: they were not called, their backend makes none, or Dynamo had left them to "
-            f"Python{left}; open it before the first calls to learn which. {_SEE_OPERATORS}"
+            f"Python{left}; open it before the first calls to learn which{_scripts()}. {_SEE_OPERATORS}"
         )
     return (
         f"Dynamo looked at {counted(earlier.tried, 'function')} before the recording opened, and compiled "

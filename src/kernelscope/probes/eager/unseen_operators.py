@@ -154,7 +154,9 @@ def _runs_unseen(thread: threading.Thread) -> bool:
 
 def _counts(thread: str, operator: str) -> bool:
     """Whether it launches something, and is not part of a recorded collective."""
-    namespace, _, name = operator.partition("::")
+    namespace, separator, name = operator.partition("::")
+    if not separator:  # a range that is noted the way operators are, such as Dynamo's
+        return False
     packet = getattr(getattr(torch.ops, namespace, None), name, None) if namespace == "aten" else None
     if packet is not None:
         overloads = [getattr(packet, each) for each in packet.overloads()]

@@ -29,11 +29,17 @@ _NO_CALL = (
     "an artifact of torch.compiler.precompile has no Inductor code of a known form, so its launches are not "
     'recorded; ops="all" (on the command line --ops all) records its operators'
 )
-
-
+_IN_EAGER = (
+    'an artifact of torch.compiler.precompile ran that was made with backend="eager", so it has no kernels; '
+    'ops="all" (on the command line --ops all) records its operators'
+)
 _BY_ITSELF = (
     "code that Inductor generated is run as a module, by {by}, so its launches are not recorded; an artifact "
     "of torch.compiler.precompile is recorded when torch.compiler.precompile.load loads it in the recording"
+)
+_MADE_BY_PROGRAM = (
+    "kernels that {by} makes with Inductor's AsyncCompile are not recorded where the program launches them "
+    "itself: only the wrappers of compiled graphs are observed"
 )
 _TORCH = str(Path(torch.__file__).parent)
 
@@ -88,7 +94,11 @@ class PrecompiledArtifacts(PatchSet):
         def wait(makers: Any, scope: Any) -> Any:
             with contained("finding out what runs generated code"):
                 frame = sys._getframe(1)  # the generated module
-                if frame.f_globals is scope and not _is_run_by_torch(frame.f_back):
+                if frame.f_globals is not scope:
+                    if not _is_run_by_torch(frame):
+                        by = frame.f_code.co_filename
+                        BUS.finding(Finding("unseen-launch", _MADE_BY_PROGRAM.format(by=by)))
+                elif not _is_run_by_torch(frame.f_back):
                     by = "a program of its own" if frame.f_back is None else frame.f_back.f_code.co_filename
                     BUS.finding(Finding("unseen-graph", _BY_ITSELF.format(by=by)))
             return original(makers, scope)
@@ -108,6 +118,7 @@ class PrecompiledArtifacts(PatchSet):
         self._followed.add(forward)
         namespace = forward.__globals__
         if namespace.get("BACKEND") == "eager":
+            BUS.finding(Finding("ran-in-eager", _IN_EAGER))
             return
         source = self._sources.get(forward)
         if source is None:

@@ -31,7 +31,10 @@ from .generated_launches import generated_launches
 _RANGES = ("cpu_op", "user_annotation", "cpu_instant_event")
 _FUNCTIONS = ("cuda_runtime", "cuda_driver", "privateuse1_runtime", "privateuse1_driver")
 _DEVICE = ("kernel", "concurrent_kernel", "gpu_memcpy", "gpu_memset")
-_NOT_WORK = {"resize_", "set_", "record_stream", "_has_compatible_shallow_copy_type"}
+_NOT_WORK = {
+    "resize_", "set_", "detach_", "record_stream", "cudnn_is_acceptable", "_has_compatible_shallow_copy_type",
+    "_alloc_from_pool", "_reinterpret_tensor",
+}  # fmt: skip
 
 
 class AuditSession:

@@ -76,7 +76,11 @@ def operators(events: Iterable[HostEvent], is_work: Callable[[str], bool]) -> Fo
                 launches += 1
             elif is_work(event.name) and not any(is_call(n) or n in (OWN_RANGE, CPP_RANGE) for n in names):
                 holds_a_call = bisect_right(calls, event.end) > bisect_right(calls, event.start)
-                in_another = any(is_work(each.name) and not _holds(each, calls) for each in around)
+                # Functorch's and functionalization's layers pass an operator on under its own name.
+                in_another = any(
+                    is_work(each.name) and (each.name == event.name or not _holds(each, calls))
+                    for each in around
+                )
                 if holds_a_call or in_another:
                     pass  # counted by what is inside of it, or as a part of what it is inside of
                 elif any(name.endswith(COMPILING) for name in names):

@@ -6,6 +6,10 @@ import ast
 import re
 from collections import Counter
 from functools import lru_cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
 
 from kernelscope.generated_code.kernels import kernels_in, parsed
 from kernelscope.model.run import Run
@@ -49,7 +53,15 @@ def _launches(node: ast.AST, kernels: set[str]) -> bool:
     called = ast.unparse(node.func)
     if called.partition(".")[0] in kernels:
         return True
-    return bool(_CALLED.match(called)) and not _NO_LAUNCH.search(called)
+    return bool(_CALLED.match(called)) and not (_NO_LAUNCH.search(called) or _is_view(called))
+
+
+def _is_view(called: str) -> bool:
+    """By torch's own schema: `torch.ops.aten.view_as_real.default`."""
+    found: Any = torch.ops
+    for name in called.removeprefix("torch.ops.").replace("inductor_ops.", "inductor.").split("."):
+        found = getattr(found, name, None)
+    return isinstance(found, OpOverload) and found.is_view
 
 
 def generated_launches(run: Run) -> tuple[int, int]:
