@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import platform
 import re
 import shutil
 import subprocess
@@ -79,6 +80,22 @@ def test_erf(limits: tuple[float, float]) -> None:
     )
 
 
+def test_gelu() -> None:
+    """At least as near as eager, which loses what is far below 0 when it adds erf to 1."""
+    x = torch.linspace(-8, 8, 200_001)
+    got = torch.compile(torch.nn.functional.gelu, backend="gcu")(x)
+    exact = x.double() * torch.special.erfc(-x.double() * math.sqrt(0.5)) / 2
+    apart = units(got, exact)
+    assert float(apart[x > -1].max()) <= 3.0
+    assert float(apart[x > -5].max()) <= 1100
+    assert float((got - exact).abs()[x < -3].max()) <= 3e-8
+    special = torch.tensor([math.inf, -math.inf, math.nan, 0.0, -0.0, 1e-45, 3e38, -3e38, 100.0, -100.0])
+    right = torch.tensor([math.inf, math.nan, math.nan, 0.0, -0.0, 0.0, 3e38, -0.0, 100.0, -0.0])
+    found = torch.compile(torch.nn.functional.gelu, backend="gcu")(special)
+    assert torch.equal(found.nan_to_num(9), right.nan_to_num(9))
+    assert torch.equal(found.signbit()[found == 0], right.signbit()[found == 0])
+
+
 PROGRAM = """__co__ auto f({0} [4096] x) {{
   {0} [4096] out;
   foreach i in out.span {{
@@ -119,6 +136,16 @@ def test_loops_over_polynomials_become_vector_code(element: str, tmp_path: Path)
     called = [f"{name}f" for name in POLYNOMIALS]
     assert not re.search(rf"<({'|'.join(called)})@plt>", code)
     assert re.search(r"\bvfn?m(add|sub)\d+ps\b|\bf(mla|mls|mad|msb)\s+[vz]\d", code)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the instruction is that of x86_64")
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump")
+@pytest.mark.parametrize("function", ["max", "min"])
+def test_a_limit_that_is_a_constant_is_one_instruction(function: str, tmp_path: Path) -> None:
+    code = code_of("f32", f"out.at(i) = __{function}(x.at(i), 6.0f)", tmp_path)
+    body = code[code.index("f_run>:") if "f_run>:" in code else code.index("choreo_f>:") :]
+    assert re.search(rf"\bv?{function}ps\b", body)
+    assert not re.search(r"\bv?cmp\w*ps\b", body)
 
 
 def test_limits_of_polynomials() -> None:

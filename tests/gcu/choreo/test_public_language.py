@@ -40,7 +40,7 @@ def test_nothing_is_added_where_nothing_is_missing() -> None:
 
 
 def model(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    y = F.gelu(x * w).clamp(-0.5, 2.0)
+    y = (F.gelu(x * w) + x.erf()).clamp(-0.5, 2.0)
     return torch.where(y.isnan(), y.abs(), y.round() - y).softmax(-1).amax(-1)
 
 

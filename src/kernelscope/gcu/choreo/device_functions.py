@@ -10,8 +10,8 @@ import re
 
 # What the public language has. Not `__round` and `__sign`: torch rounds and counts otherwise.
 _PUBLIC = (
-    "acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "exp", "expm1", "floor", "log", "log1p",
-    "pow", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh",
+    "acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "exp", "expm1", "floor", "gelu", "log",
+    "log1p", "pow", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh",
 )  # fmt: skip
 _CALL = re.compile(r"\b__([a-z]\w*)\(")
 _LIBRARY = {
@@ -46,7 +46,8 @@ def _extreme(name: str, sign: str) -> str:
         name,
         "using T = typename std::common_type<A, B>::type;",
         "const T x = static_cast<T>(a), y = static_cast<T>(b);",
-        f"return (x {sign}= y) | (x != x) ? x : y;",
+        f"const T limit = y {sign} x ? y : x;",
+        "return y != y ? y : limit;",
     )
 
 

@@ -179,4 +179,11 @@ def decompositions() -> dict[Any, Any]:
     ):
         for overload in kept.overloads():  # type: ignore[no-untyped-call]
             table.pop(getattr(kept, overload), None)
+    taken_apart = table[aten.gelu.default]
+
+    def gelu(x: torch.Tensor, *, approximate: str = "none") -> Any:
+        """Only its approximation is taken apart."""
+        return NotImplemented if approximate == "none" else taken_apart(x, approximate=approximate)
+
+    table[aten.gelu.default] = gelu
     return table

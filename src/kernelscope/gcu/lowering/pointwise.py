@@ -215,6 +215,10 @@ class PointwiseLowering:
                 operands.append(limit)
         self.emit(node, "clamp", body, [(o, compute) for o in operands])
 
+    def op_gelu(self, node: torch.fx.Node) -> None:
+        compute = self._promoted(TO_FLOAT, node.args[:1])
+        self.emit(node, "gelu", "__gelu($0)", [(node.args[0], compute)])
+
     def op_pow(self, node: torch.fx.Node) -> None:
         base, exponent = node.args
         compute = self._promoted(BOOL_TO_LONG, (base, exponent))
