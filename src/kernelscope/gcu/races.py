@@ -26,6 +26,8 @@ FLAGS = ("-std=c++17", "-O1", "-g", "-fwrapv", "-fno-builtin", "-fsanitize=threa
 _OPTIONS = "exitcode=0 report_bugs=1 symbolize=1 color=never stack_trace_format=DEFAULT"
 _NO_SANITIZER = re.compile("cannot find .*tsan|unsupported option.*thread|sanitizer.*not supported")
 _ACCESS = re.compile(r"^  (?:Previous )?(?:atomic )?(read|write) of size", re.IGNORECASE)
+_BY = re.compile(r" by (?:thread (?P<thread>T\d+)|main thread)")
+_COPY = re.compile(r"^  Thread (T\d+) 'copy' ", re.MULTILINE)
 _FATAL = re.compile("FATAL: ThreadSanitizer: (.*)")
 
 
@@ -33,6 +35,7 @@ _FATAL = re.compile("FATAL: ThreadSanitizer: (.*)")
 class Access:
     line: int  # of the program; 0: in C++ that is not in its file
     verb: str
+    is_copy: bool = False  # by an asynchronous DMA
 
     def seen_from(self, line: int) -> str:
         where = "here" if self.line == line else f"in line {self.line}"
@@ -49,6 +52,11 @@ class Race:
     def text(self, file: str) -> str:
         where = self.first.line or self.second.line
         at = f"{file}:{where}" if where else file
+        if self.first.is_copy or self.second.is_copy:
+            copy, other = sorted((self.first, self.second), key=lambda access: not access.is_copy)
+            who = "another asynchronous copy" if other.is_copy else "a thread"
+            accesses = f"the copy {copy.seen_from(where)}, {who} {other.seen_from(where)}"
+            return f"{at}: a copy is used before its wait: of the same element, {accesses}"
         accesses = f"one {self.first.seen_from(where)}, another one {self.second.seen_from(where)}"
         return f"{at}: two threads use the same element: {accesses}, and neither waits for the other"
 
@@ -94,16 +102,19 @@ def _reported(cpp: str, folder: Path, path: Path) -> tuple[int, str]:
 def races_in(report: str, file: str) -> Iterator[Race]:
     """What the sanitizer reports; of each access, the innermost line in this file."""
     for part in report.split("WARNING: ThreadSanitizer: data race")[1:]:
-        verbs, lines = [], []
+        verbs, lines, copies = [], [], []
+        of_copies = set(_COPY.findall(part))
         within = False
         for line in part.splitlines():
             if access := _ACCESS.match(line):
                 verbs.append(f"{access[1].lower()}s")
                 lines.append(0)
+                by = _BY.search(line)
+                copies.append(by is not None and by["thread"] in of_copies)
                 within = True
             elif not line.startswith("    #"):
                 within = False
             elif within and not lines[-1] and (found := re.search(rf"{re.escape(file)}:(\d+)", line)):
                 lines[-1] = int(found[1])
         if len(verbs) == 2:
-            yield Race(*sorted(map(Access, lines, verbs)))
+            yield Race(*sorted(map(Access, lines, verbs, copies)))

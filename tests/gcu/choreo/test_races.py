@@ -85,6 +85,50 @@ def test_threads_that_run_one_after_another_on_this_machine_race(capfd: pytest.C
     assert f"{CORPUS / 'histogram.co'}:6: two threads use the same element" in capfd.readouterr().err
 
 
+COPIES = """__co__ auto early(s32 [4, 8] x, int shift) {
+  s32 [4, 8] y;
+  local s32 [16] ring {0};
+  foreach t in [4] {
+    f = dma.copy.async x.chunkat(t, _).span_as(8) => ring.subspan(8).at(t % 2);
+    foreach i in [8] { y.at(t, i) = ring.at((t + shift) % 2 * 8 + i); }
+    wait f;
+  }
+  return y;
+}
+__co__ auto overwritten(s32 [32] x, int shift) {
+  s32 [32] y;
+  parallel p by 3 {
+    f = dma.copy.async x.subspan(4).at(2 * p + 2) => local;
+    foreach i in [4] { x.at((p + 1) * 8 + i + shift) = 1; }
+    wait f;
+    dma.copy f => y.subspan(4).at(p);
+  }
+  return y;
+}
+int main() {
+  auto x = choreo::make_spandata<choreo::s32>(4, 8);
+  auto z = choreo::make_spandata<choreo::s32>(32);
+  early(x.view(), SHIFT);
+  overwritten(z.view(), SHIFT * 4);
+}
+"""
+
+
+def test_a_copy_whose_tile_is_used_before_its_wait(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Which tile the other use concerns, only the run shows."""
+    file = tmp_path / "copies.co"
+    file.write_text(COPIES.replace("SHIFT", "0"), encoding="utf-8")
+    assert main(["choreo", "run", "--races", str(file)]) == 1
+    said = "a copy is used before its wait: of the same element, the copy"
+    assert sorted(capfd.readouterr().err.splitlines()) == [
+        f"{file}:14: {said} reads here, a thread writes in line 15",
+        f"{file}:5: {said} writes here, a thread reads in line 6",
+    ]
+    file.write_text(COPIES.replace("SHIFT", "1"), encoding="utf-8")
+    assert main(["choreo", "run", "--races", str(file)]) == 0
+    assert not capfd.readouterr().err
+
+
 LARGE = (
     SHIFTED.replace("32]", "4096]")
     .replace("(32)", "(4096)")

@@ -164,6 +164,8 @@ class Statements(Declarations):
         match s:
             case tree.Wait():
                 self.wait_for_events(s)  # a copy is complete when it returns; its waits were checked
+                for each in s.targets:
+                    self.arrived(each)
             case tree.Trigger():
                 self.trigger(s)
             case tree.Sync():

@@ -44,6 +44,7 @@ class Transfers:
     copies: list[str]
     aliases: Aliases
     expressions: Expressions
+    as_threads: bool  # whether threads, and copies that are asynchronous, run at once
     _depth: int
 
     @property
@@ -53,6 +54,7 @@ class Transfers:
     @property
     def scope(self) -> Scope: ...  # type: ignore[empty-body]
     def emit(self, line: str) -> None: ...
+    def _mark(self, line: int) -> None: ...
     def fresh(self, stem: str) -> str: ...  # type: ignore[empty-body]
     def _pinned(self, data: Data) -> Data: ...  # type: ignore[empty-body]
     def allocate(self, name: str, element: str, shape: tuple[Dim, ...], scope: str) -> None: ...
@@ -288,6 +290,31 @@ class Transfers:
         self.emit(f"choreo::fill_tile<{rank}>({target.address}, {{{lists[0]}}}, {{{lists[1]}}}, {value});")
 
     def _move(self, d: tree.Dma, source: Data, target: Data, padding: Padding | None, span: Span) -> None:
+        if not self.as_threads:
+            self._copy(d, source, target, padding, span)
+            return
+        one = self.fresh("copy")
+        is_apart = d.is_async and d.event is None
+        if is_apart:
+            self.emit(f"CHOREO_BEGIN_COPY({one});")
+        if d.after:
+            self.arrived(tree.Name(d.after, span=span))
+        self._mark(span.line)
+        self._copy(d, source, target, padding, span)
+        if is_apart:
+            self._mark(span.line)
+            self.emit(f"CHOREO_END_COPY({one}, {target.address});")
+
+    def arrived(self, waited: tree.Expr) -> None:
+        """What was copied is there from here on, for a thread sanitizer."""
+        if not self.as_threads:
+            return
+        value = self.expressions.value(waited)
+        data = value.data if isinstance(value, Future) else value
+        if isinstance(data, Data):
+            self.emit(f"CHOREO_ARRIVED(const_cast<choreo::{data.element}*>({data.address}));")
+
+    def _copy(self, d: tree.Dma, source: Data, target: Data, padding: Padding | None, span: Span) -> None:
         rank = len(source.shape)
         extents = [x.text for x in source.shape]
         from_strides, to_strides = list(source.strides), list(target.strides)

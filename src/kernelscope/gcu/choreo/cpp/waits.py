@@ -9,6 +9,9 @@ from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 from kernelscope.gcu.choreo.syntax.walk import children, nodes, root
 
+from . import under_way
+from .under_way import Names
+
 Choices = dict[int, int | None]  # by the id of a selection: which choice it is, where that is known
 
 
@@ -21,6 +24,9 @@ class _State:
     chained_to: str = ""  # the DMA that starts after this one
     skipped: bool = False  # whether there is a wait, which a condition can skip
     target: str = ""  # the buffer that is filled as a whole
+    fills: tree.Expr | None = None  # the tile that is filled; None: not known, or memory of its own
+    copies: tree.Expr | None = None  # the tile that is read
+    within: frozenset[str] = frozenset()  # the variables of loops around the DMA
 
 
 @dataclass
@@ -28,10 +34,23 @@ class _Checked:
     events: frozenset[str]
     states: dict[str, _State] = field(default_factory=dict)
     choices: Choices = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
 
     def copy(self) -> _Checked:
         states = {name: replace(s) for name, s in self.states.items()}
-        return _Checked(self.events, states, self.choices)
+        return _Checked(self.events, states, self.choices, self.names.copy())
+
+    def forget(self, changed: set[str]) -> None:
+        """Tiles that were named by variables which now have other values."""
+        for name, state in self.states.items():
+            fills, copies = (_kept(tile, changed) for tile in (state.fills, state.copies))
+            self.states[name] = replace(state, fills=fills, copies=copies)
+        for name in [n for n, tile in self.names.tiles.items() if under_way.mentions(tile, changed)]:
+            del self.names.tiles[name]
+
+
+def _kept(tile: tree.Expr | None, changed: set[str]) -> tree.Expr | None:
+    return None if tile is None or under_way.mentions(tile, changed) else tile
 
 
 def check_waits(function: tree.Function) -> Choices:
@@ -39,6 +58,7 @@ def check_waits(function: tree.Function) -> Choices:
     events = frozenset(n.name for n in nodes(function.body) if isinstance(n, tree.DeclareEvent))
     _check_events(function, events)
     found = _Checked(events)
+    found.names.shapes.update({p.name: p.dims for p in function.parameters if p.dims is not None})
     _block(function.body, found)
     _leave(found, set())
     return found.choices
@@ -101,8 +121,12 @@ def _statement(each: tree.Stmt, c: _Checked) -> None:
             _turn(each.names, each.span, c)
         case tree.If() | tree.InThreads():
             _reads(each.condition, c)
+            _uses(each.condition, c)
             other = c.copy()
+            c.names.conditions += 1
             _block(each.then if isinstance(each, tree.If) else each.body, c)
+            c.names.conditions -= 1
+            other.names.conditions += 1
             _block(each.other if isinstance(each, tree.If) else (), other)
             for name, state in other.states.items():
                 here = c.states.get(name)
@@ -113,13 +137,46 @@ def _statement(each: tree.Stmt, c: _Checked) -> None:
                     c.states[name].skipped = True
         case tree.Foreach() | tree.While():
             _reads(each.ranges if isinstance(each, tree.Foreach) else each.condition, c)
-            _block(each.body, c)
-            _block(each.body, c)  # what the first round leaves, the second finds
+            _loop(each, c)
         case tree.With() | tree.Parallel():
+            if isinstance(each, tree.With):
+                c.names.domains.update(
+                    {n: (bind.names, bind.domain) for bind in each.binds for n in bind.names}
+                )
             _block(each.body, c)
         case _:
             for child in children(each):
                 _reads(child, c)
+            _uses(each, c)
+            _names(each, c)
+
+
+def _loop(each: tree.Foreach | tree.While, c: _Checked) -> None:
+    changed = under_way.changes(each)
+    outer = c.names
+    for _ in range(2):  # what the first round leaves, the second finds
+        c.forget(changed)
+        c.names = c.names.copy()
+        if isinstance(each, tree.Foreach):
+            under_way.enter(each, c.names)
+        else:
+            c.names.conditions += 1
+        _block(each.body, c)
+        c.names = outer
+    c.forget(changed)
+
+
+def _names(each: tree.Stmt, c: _Checked) -> None:
+    """What a statement gives a name to."""
+    if isinstance(each, tree.DeclareBuffer):
+        c.names.shapes[each.name] = each.dims
+    if isinstance(each, tree.Assign | tree.DeclareScalar | tree.DeclareBuffer):
+        c.forget({each.name})
+        c.names.tiles.pop(each.name, None)
+    if isinstance(each, tree.Assign) and isinstance(each.value, tree.ChunkAt | tree.Tile | tree.SpanAs):
+        tile = c.names.known(each.value)
+        if tile is not None:
+            c.names.tiles[each.name] = tile
 
 
 def _start(name: str, dma: tree.Dma, span: Span, c: _Checked) -> None:
@@ -129,7 +186,9 @@ def _start(name: str, dma: tree.Dma, span: Span, c: _Checked) -> None:
         raise ChoreoError(f"`{name}` is filled again while its DMA has not been waited for", span)
     status = "empty" if dma.kind == "any" else "pending" if dma.is_async else "sync"
     target = dma.target.id if isinstance(dma.target, tree.Name) else ""
-    c.states[name] = _State(status, span, target=target)
+    fills, copies = c.names.known(dma.target), c.names.known(dma.source)
+    within = frozenset(c.names.loops)
+    c.states[name] = _State(status, span, target=target, fills=fills, copies=copies, within=within)
     _chain(name, dma, c)
 
 
@@ -151,6 +210,7 @@ def _turn(names: tuple[str, ...], span: Span, c: _Checked) -> None:
     for name in names:
         if name not in c.states:
             raise ChoreoError(f"`{name}` is not a future", span)
+    c.forget({*names})  # tiles of what they hold
     moved = [c.states[n] for n in (*names[1:], names[0])]
     c.states.update(zip(names, moved, strict=True))
 
@@ -211,6 +271,22 @@ def _reads_of_dma(dma: tree.Dma, c: _Checked) -> None:
     for part in (dma.source, dma.target, *dma.settings):
         if isinstance(part, tree.Expr):
             _reads(part, c, dma.after)
+    _uses(dma, c, dma.after)
+
+
+def _uses(node: Any, c: _Checked, after: str = "") -> None:
+    """Complain about tiles that a DMA under way fills, and about writing to what one reads."""
+    running = {n: s for n, s in c.states.items() if s.status in ("pending", "chained") and n != after}
+    for use in under_way.uses(node) if running else ():
+        for future, state in running.items():
+            if state.fills is not None and under_way.shares(use, state.fills, c.names, state.within):
+                name = root(state.fills)
+                message = f"this part of `{name}` is the target of `{future}`, and is used before its wait"
+                raise ChoreoError(f"{message}; write `wait {future};` first", use.data.span)
+            read = state.copies
+            if use.writes and read is not None and under_way.shares(use, read, c.names, state.within):
+                message = f"`{root(read)}` is written while the asynchronous DMA `{future}` copies from it"
+                raise ChoreoError(f"{message}; write `wait {future};` first", use.data.span)
 
 
 def _reads(e: Any, c: _Checked, after: str = "") -> None:

@@ -9,6 +9,34 @@
 #include <new>
 #include <utility>
 
+#if defined(__SANITIZE_THREAD__)
+extern "C" {
+void* __tsan_get_current_fiber();
+void* __tsan_create_fiber(unsigned flags);
+void __tsan_set_fiber_name(void* fiber, const char* name);
+void __tsan_switch_to_fiber(void* fiber, unsigned flags);
+void __tsan_destroy_fiber(void* fiber);
+void __tsan_acquire(void* at);
+void __tsan_release(void* at);
+}
+// For the thread sanitizer an asynchronous copy is a thread of its own, which nothing but its wait puts in order.
+// It is made at once, so that results stay the same. Not functions: their end would be on another stack of calls.
+#define CHOREO_BEGIN_COPY(copy) \
+  void* const copy##_before = __tsan_get_current_fiber(); \
+  void* const copy = __tsan_create_fiber(0); \
+  __tsan_set_fiber_name(copy, "copy"); \
+  __tsan_switch_to_fiber(copy, 0)
+#define CHOREO_END_COPY(copy, to) \
+  __tsan_release(to); \
+  __tsan_switch_to_fiber(copy##_before, 1); \
+  __tsan_destroy_fiber(copy)
+#define CHOREO_ARRIVED(at) __tsan_acquire(at)
+#else
+#define CHOREO_BEGIN_COPY(copy) static_cast<void>(0)
+#define CHOREO_END_COPY(copy, to) static_cast<void>(0)
+#define CHOREO_ARRIVED(at) static_cast<void>(0)
+#endif
+
 namespace choreo {
 
 constexpr std::size_t alignment = 64;
