@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -214,7 +215,18 @@ class GraphCallState:
         if node is None:
             return None
         others: list[Node] = list(self.lowered.module.graph.nodes)
-        return next((other for other in reversed(others) if node in writes(other)), None)
+        writer = next((other for other in reversed(others) if node in writes(other)), None)
+        return None if writer is None else _written_part(writer, node)
+
+
+def _written_part(writer: Node, target: Node) -> Node:
+    """Of an operator that only writes to each tensor of a list: the one of its items that is this tensor."""
+    schema = getattr(writer.target, "_schema", None)
+    if schema is None or schema.returns:
+        return writer
+    place = writes(writer).index(target)
+    items = (user for user in writer.users if user.target is operator.getitem and user.args[1] == place)
+    return next(items, writer)
 
 
 def by_origin(

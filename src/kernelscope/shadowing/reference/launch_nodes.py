@@ -162,7 +162,8 @@ class _Search:
         is_last = text.last_write.get(name, self._line) <= self._line
         sure = state.node_of(name, tensor) if is_last else None
         node = sure or (state.guess_of(name, tensor) if is_last else None)
-        if node is None and is_last and not is_part and name in text.returned:
+        is_result = name in text.returned or (is_input and not text.is_read_after(name, self._line))
+        if node is None and is_last and not is_part and is_result:
             nodes.unchecked.append((argument, "the FX node whose value it holds is unknown"))
         elif node is None:
             nodes.pieces.append(name)

@@ -29,10 +29,6 @@ _RESHAPES = {
     aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.unsqueeze.default,
     aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.alias.default, aten.detach.default,
 }  # fmt: skip
-_WHOLE = {
-    aten.round, aten.floor, aten.ceil, aten.trunc, aten.sign,
-    prims.round, prims.floor, prims.ceil, prims.trunc,
-}  # fmt: skip
 
 # Registered as having side effects: it raises, or does nothing.
 _HARMLESS = ("aten::_linalg_check_errors",)
@@ -123,11 +119,6 @@ def _makes_views(target: Any) -> bool:
     if schema is None or schema.is_mutable:
         return False
     return any(a.alias_info is not None for a in schema.arguments) or target in _RESHAPES
-
-
-def makes_whole_numbers(node: Node) -> bool:
-    """Rounds to integers, which are exact."""
-    return getattr(node.target, "overloadpacket", None) in _WHOLE
 
 
 def reshaped(node: Node) -> Node | None:

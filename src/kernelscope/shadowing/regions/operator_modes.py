@@ -17,6 +17,7 @@ from kernelscope.probes.thread_mode import ThreadMode
 from kernelscope.shadowing.checks.measure import is_equal
 from kernelscope.shadowing.reference.custom_operators import copied_as_it_lies, is_custom
 from kernelscope.shadowing.reference.node_kinds import aten, draws_from_generator
+from kernelscope.shadowing.reference.small_errors.exact_numbers import makes_whole_numbers, where_not_exact
 from kernelscope.shadowing.reference.small_errors.rounding import (
     REDUCING,
     WIDE,
@@ -160,7 +161,7 @@ class Wide(ThreadMode):
         if _is_view(func):
             self._learn_constants(result, dtype)
         else:
-            self._finish(func, args, result, dtype)
+            self._finish(func, args, kwargs, result, dtype)
         return result
 
     def _learn_constants(self, result: Any, dtype: torch.dtype | None) -> None:
@@ -204,7 +205,7 @@ class Wide(ThreadMode):
             result = tree_map(lambda r: same.get(id(r), r), result)
         return widen(result)
 
-    def _finish(self, func: Any, args: Any, result: Any, dtype: torch.dtype | None) -> None:
+    def _finish(self, func: Any, args: Any, kwargs: Any, result: Any, dtype: torch.dtype | None) -> None:
         is_exact = _is_exact(func) or not any(True for _ in _tensors(args))
         # What it writes to is known; what it makes beside it is not, such as the result of a batch norm.
         written = [t for t in _tensors(args) if t.layout == torch.strided] if _declares_writes(func) else []
@@ -214,10 +215,13 @@ class Wide(ThreadMode):
                 continue
             if made.layout != torch.strided or made.untyped_storage().data_ptr() not in given:
                 self.learn(made, dtype or torch.get_default_dtype())
-            eps = _rounding(func, self.dtype_of(made), made.device)
-            eps = max(eps, self.autocast)
+            own = self.dtype_of(made)
+            eps = max(_rounding(func, own, made.device), self.autocast)
             if self._generator is not None and eps and not is_exact:
-                made.copy_(shaken(made, 0.5 * eps, self._generator))
+                moved = shaken(made, 0.5 * eps, self._generator)
+                if not self.autocast:
+                    moved = where_not_exact(moved, made, func, args, kwargs, own)
+                made.copy_(moved)
                 if _is_recurrent(func):  # what one step rounds, the next ones go on with
                     made.mul_(1 + eps * (float(torch.rand((), generator=self._generator)) - 0.5))
 
@@ -314,10 +318,11 @@ def _rounding(func: Any, dtype: torch.dtype, device: torch.device) -> float:
 
 
 def _is_exact(func: Any) -> bool:
-    """Moves numbers, and may depend on strides: what it is given stays as it is."""
+    """Moves numbers, and may depend on strides, or rounds to integers: what it is given stays as it is."""
     packet = getattr(func, "overloadpacket", None)
     name = str(getattr(packet, "__name__", ""))
-    return packet in _EXACT or name.startswith("as_strided") or name.endswith("_copy")
+    is_moved = packet in _EXACT or name.startswith("as_strided") or name.endswith("_copy")
+    return is_moved or makes_whole_numbers(func)
 
 
 def _is_recurrent(func: Any) -> bool:

@@ -15,11 +15,11 @@ from kernelscope.shadowing.reference.node_kinds import (
     dtype_of,
     is_random,
     is_view,
-    makes_whole_numbers,
     prims,
     value_of,
 )
 
+from .exact_numbers import makes_whole_numbers, where_not_exact
 from .library_digits import Library, library_of, library_rounding, rounding_by
 
 WIDE = {
@@ -65,9 +65,14 @@ def shaken(value: Any, size: float, generator: torch.Generator) -> Any:
 
 def shaken_result(node: Node, value: Any, generator: torch.Generator) -> Any:
     """With an error of one rounding: a maximum is rounded where what it is compared with may not be."""
-    is_same = is_view(node) or is_random(node) or makes_whole_numbers(node)
+    is_same = is_view(node) or is_random(node) or makes_whole_numbers(node.target)
     eps = 0.0 if is_same else rounding_in(node)
-    return shaken(value, 0.5 * eps, generator) if eps else value
+    if not eps:
+        return value
+    moved = shaken(value, 0.5 * eps, generator)
+    if not isinstance(value, torch.Tensor):
+        return moved
+    return where_not_exact(moved, value, node.target, node.args, node.kwargs, dtype_of(node))
 
 
 def shaken_terms(node: Node, args: Any, generator: torch.Generator) -> Any:
