@@ -35,7 +35,7 @@ def write_long_run(folder: Path, calls: int) -> Path:
             for i, kernel in enumerate(kernels)
         )
         db.graph_calls([GraphCall(e, GRAPH, 7, 0, "forward", e) for e in range(calls // SITES + 1)])
-        rows = db._db.executemany
+        rows = db.db.executemany
         rows(
             "INSERT INTO calls VALUES (?, ?, ?, ?, NULL, ?, 'forward', 7, 0, NULL, NULL, NULL)", _calls(calls)
         )

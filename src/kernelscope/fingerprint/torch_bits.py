@@ -99,7 +99,7 @@ def _word_chunks(tensor: torch.Tensor, limit: int) -> Iterator[torch.Tensor]:
     source = _carrier(tensor)
     size, total = source.itemsize, source.numel()
     step = limit // size
-    flat = _flat_words(source)
+    flat = flat_words(source)
     staging: torch.Tensor | None = None
     for start in range(0, total, step):
         count = min(step, total - start)
@@ -125,7 +125,7 @@ def _carrier(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(_CARRIERS[tensor.itemsize])
 
 
-def _flat_words(source: torch.Tensor) -> torch.Tensor | None:
+def flat_words(source: torch.Tensor) -> torch.Tensor | None:
     """A flat view that can be read in whole words, or None: an unaligned 8-byte load kills a CUDA context."""
     if not _readable(source):
         return None

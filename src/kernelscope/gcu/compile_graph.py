@@ -110,7 +110,7 @@ def compile_graph(
         if strict and lowered.fallbacks:
             raise UnsupportedOperator(_refusal(lowered))
         stage = "DSL"
-        _to_dsl(lowered.dag, hint, done)
+        to_dsl(lowered.dag, hint, done)
         over("dsl")
         stage = "build"
         if done.kernels and done.translation is not None:
@@ -207,7 +207,7 @@ def _refusal(lowered: Lowered) -> str:
     )
 
 
-def _to_dsl(dag: Dag, hint: Callable[[Size], int], done: Compilation) -> None:
+def to_dsl(dag: Dag, hint: Callable[[Size], int], done: Compilation) -> None:
     threads = torch.get_num_threads()
     kernels = generate(dag, hint, threads)
     shape = "\n".join(k.text for k in kernels)

@@ -10,8 +10,8 @@ from typing import Any
 
 from .flow import Code, Flow, Kernel, Outcome
 
-_ATOMIC = re.compile(r"\batomic_\w+(<[^>]*>)?\(")  # a call: metadata of every kernel have the word
-_SPLIT = re.compile(r"_arr\[|\bmax_threads\b|\bRSPLIT|\bXBLOCK_SPLIT")  # not what metadata say of the device
+ATOMIC = re.compile(r"\batomic_\w+(<[^>]*>)?\(")  # a call: metadata of every kernel have the word
+SPLIT = re.compile(r"_arr\[|\bmax_threads\b|\bRSPLIT|\bXBLOCK_SPLIT")  # not what metadata say of the device
 _LIBRARIES = ("extern_kernels", "aten", "torch")  # what names of calls begin with
 _UNKNOWN = "with other rows there is no result that corresponds to it"
 _ANY_ORDER = "its rows may be in another order, and no result of the program depends on that order"
@@ -170,7 +170,7 @@ def _cause(code: Code, variant: list[Outcome], tests: tuple[str, ...]) -> tuple[
         return "mixes-rows", f"its result for a row differs by {why}"
     is_other = [c for c in others if c.source_hash != code.source_hash and c.kind != "result"]
     sources = [code.source, *(c.source for c in others)]
-    if any(_ATOMIC.search(source) for source in sources):
+    if any(ATOMIC.search(source) for source in sources):
         return "atomic", "it adds with atomic operations, in no fixed order"
     if code.kind in ("extern", "op") or any(c.kind in ("extern", "op") for c in others):
         return _call_cause(code, others, tests)
@@ -208,4 +208,4 @@ def _call_cause(code: Code, others: list[Code], tests: tuple[str, ...]) -> tuple
 
 def _splits_reduction(source: str) -> bool:
     """Of generated C++ and Triton: parts of a sum for each thread or block."""
-    return _SPLIT.search(source) is not None
+    return SPLIT.search(source) is not None

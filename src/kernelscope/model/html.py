@@ -23,7 +23,7 @@ _RIGHT = ' class="n"'
 _LONGEST = 160  # letters of one cell
 # Not shown as they are: they would move or hide what stands beside them, or cannot be seen themselves.
 # report/page/dom.js has the same.
-_CONTROL = re.compile(
+CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     r"\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     r"\U000e0000-\U000e007f]"
@@ -69,7 +69,7 @@ def text(value: Any, longest: int = _LONGEST) -> Markup:
 
 def visible(shown: str) -> str:
     """Without characters that no screen should act on."""
-    return _CONTROL.sub("\ufffd", shown).encode("utf-8", "replace").decode()
+    return CONTROL.sub("\ufffd", shown).encode("utf-8", "replace").decode()
 
 
 def code(value: Any) -> Markup:

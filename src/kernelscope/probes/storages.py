@@ -50,6 +50,11 @@ class Storages:
         self._sweep_at = _SWEEP_AT_LEAST
         self._lock = Lock()
 
+    @property
+    def count(self) -> int:
+        """How many are known, those of freed memory included until they are swept."""
+        return len(self._known)
+
     def of(self, tensor: torch.Tensor) -> Storage:
         memory = tensor.untyped_storage()
         return self.known(memory._cdata) or self._add(memory)
@@ -107,7 +112,7 @@ class Storages:
         known = (
             storage.written if storage.uninitialised else [_interval(0, tensor.untyped_storage().nbytes())]
         )
-        start, end = _byte_range(_view(tensor))
+        start, end = byte_range(view_of(tensor))
         storage.written = [piece for view in known for piece in _without(view, start, end)]
         storage.uninitialised = True
         storage.version = _version(tensor)
@@ -120,7 +125,7 @@ class Storages:
             storage.uninitialised = False
             storage.written.clear()
             return
-        view = _normal(_view(tensor))
+        view = _normal(view_of(tensor))
         if 0 in view[1]:
             return
         # Slices that were written one by one make a whole.
@@ -144,11 +149,11 @@ class Storages:
 
     def is_untouched(self, tensor: torch.Tensor) -> bool:
         """Whether no byte between its first and its last was written since its birth."""
-        storage, place = self.of(tensor), _byte_range(_view(tensor))
+        storage, place = self.of(tensor), byte_range(view_of(tensor))
         return (
             storage.uninitialised
             and storage.version == _version(tensor)
-            and all(_disjoint(_byte_range(written), place) for written in storage.written)
+            and all(_disjoint(byte_range(written), place) for written in storage.written)
         )
 
     def is_live(self, tensor: torch.Tensor, storage: Storage, *, reading: bool = False) -> bool:
@@ -157,7 +162,7 @@ class Storages:
             return True
         if not storage.written:
             return False
-        view = _view(tensor)
+        view = view_of(tensor)
         if any(_contains(written, view) for written in storage.written):
             return True
         return reading and sum(map(_nbytes, storage.written)) >= _nbytes(view) > 0
@@ -168,12 +173,12 @@ def _version(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-def _view(tensor: torch.Tensor) -> _View:
+def view_of(tensor: torch.Tensor) -> _View:
     size = tensor.element_size()
     return int(tensor.storage_offset()) * size, tuple(tensor.shape), tensor.stride(), size
 
 
-def _byte_range(view: _View) -> tuple[int, int]:
+def byte_range(view: _View) -> tuple[int, int]:
     start, shape, stride, size = view
     if 0 in shape:
         return start, start
@@ -184,7 +189,7 @@ def _nbytes(view: _View) -> int:
     return math.prod(view[1]) * view[3]
 
 
-def _is_dense(view: _View) -> bool:
+def is_dense(view: _View) -> bool:
     """Whether it fills its byte range, each element in a place of its own."""
     _, shape, stride, _ = view
     expected = 1
@@ -201,24 +206,24 @@ def _interval(start: int, end: int) -> _View:
 
 def _normal(view: _View) -> _View:
     """What fills its byte range is an interval of bytes, whatever its shape and type."""
-    return _interval(*_byte_range(view)) if _is_dense(view) else view
+    return _interval(*byte_range(view)) if is_dense(view) else view
 
 
 def _without(view: _View, start: int, end: int) -> list[_View]:
-    first, last = _byte_range(view)
+    first, last = byte_range(view)
     if _disjoint((first, last), (start, end)):
         return [view]
-    if not _is_dense(view):
+    if not is_dense(view):
         return []  # what is left of it has no simple shape: in doubt it is not known to be written
     return [_interval(*piece) for piece in ((first, start), (end, last)) if piece[0] < piece[1]]
 
 
 def _contains(outer: _View, inner: _View) -> bool:
-    first, last = _byte_range(outer)
-    start, end = _byte_range(inner)
+    first, last = byte_range(outer)
+    start, end = byte_range(inner)
     if not (first <= start and end <= last):
         return False
-    if outer == inner or _is_dense(outer) or _join(outer, inner) == outer:
+    if outer == inner or is_dense(outer) or _join(outer, inner) == outer:
         return True
     outer, inner = _by_bytes(outer), _by_bytes(inner)
     if outer == inner or _join(outer, inner) == outer:

@@ -77,22 +77,22 @@ def end_tree(child: subprocess.Popen[bytes]) -> None:
     """Kill it, and all that it has started: a compiler that hangs would hang on."""
     if child.poll() is None:
         with suppress(OSError):  # a system without /proc
-            _end([_Process.of(child.pid)])
+            _end([Process.of(child.pid)])
         child.kill()
     child.wait()
 
 
 def end_children() -> None:
     """Of this process, and theirs."""
-    me = _Process.of(os.getpid())
+    me = Process.of(os.getpid())
     try:
-        _end(_children_of([me]))
+        _end(children_of([me]))
     finally:
         me.close()
 
 
 @dataclass(frozen=True)
-class _Process:
+class Process:
     """One process, and never a later one with the same number."""
 
     pid: int
@@ -100,7 +100,7 @@ class _Process:
     handle: int | None  # None on a system without them
 
     @staticmethod
-    def of(pid: int) -> _Process:
+    def of(pid: int) -> Process:
         """The process that has this number now; raises OSError where none has."""
         try:
             handle: int | None = os.pidfd_open(pid)
@@ -109,7 +109,7 @@ class _Process:
         except (AttributeError, OSError):
             handle = None
         try:
-            found = _Process(pid, _stat(pid)[19], handle)
+            found = Process(pid, _stat(pid)[19], handle)
             if not found.is_there:
                 raise ProcessLookupError(pid)
         except BaseException:
@@ -143,14 +143,14 @@ class _Process:
             os.close(self.handle)
 
 
-def _end(new: list[_Process]) -> None:
-    found: list[_Process] = []
+def _end(new: list[Process]) -> None:
+    found: list[Process] = []
     try:
         while new:  # what is stopped starts nothing more
             found += new
             for process in new:
                 process.send(signal.SIGSTOP)
-            new = _children_of(found)
+            new = children_of(found)
         for process in found:
             process.send(signal.SIGKILL)
     finally:
@@ -158,7 +158,7 @@ def _end(new: list[_Process]) -> None:
             process.close()
 
 
-def _children_of(parents: Collection[_Process]) -> list[_Process]:
+def children_of(parents: Collection[Process]) -> list[Process]:
     """Those that are not among the parents themselves."""
     by_pid = {process.pid: process for process in parents if process.is_there}
     known = {(process.pid, process.started) for process in parents}
@@ -168,7 +168,7 @@ def _children_of(parents: Collection[_Process]) -> list[_Process]:
             pid = int(path.parent.name)
             if int(_stat(pid)[1]) not in by_pid:
                 continue
-            child = _Process.of(pid)
+            child = Process.of(pid)
             if (pid, child.started) in known or not _is_child(child, by_pid):
                 child.close()
             else:
@@ -176,7 +176,7 @@ def _children_of(parents: Collection[_Process]) -> list[_Process]:
     return found
 
 
-def _is_child(process: _Process, by_pid: Mapping[int, _Process]) -> bool:
+def _is_child(process: Process, by_pid: Mapping[int, Process]) -> bool:
     """Whether its parent is one that we know, and not another with that number. We have a handle of both."""
     try:
         parent = by_pid.get(int(_stat(process.pid)[1]))

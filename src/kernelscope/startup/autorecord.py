@@ -41,7 +41,7 @@ def start() -> None:
         return
     if _FORKSERVER_CODE in " ".join(sys.orig_argv[-1:]):  # what it forks is the program's own
         os.register_at_fork(after_in_child=lambda: _start(wanted))
-    elif not _is_helper(sys.orig_argv):
+    elif not is_helper(sys.orig_argv):
         _start(wanted)
 
 
@@ -62,11 +62,11 @@ def start_printer() -> None:
 
         start_by_environment()
 
-    if not _is_helper(sys.orig_argv):
+    if not is_helper(sys.orig_argv):
         after_import("torch", start)
 
 
-def _is_helper(argv: list[str]) -> bool:
+def is_helper(argv: list[str]) -> bool:
     """Whether these words start a helper process of torch or Python."""
     words = iter(argv[1:])
     for word in words:

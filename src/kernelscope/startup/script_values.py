@@ -37,7 +37,7 @@ def session_for_script(recording: Recording, settings: ValueSettings, run: Path 
     if not has_gpu():
         settings = replace(settings, exact=True)  # nothing waits, and inputs can be saved
     session = ValueSession(recording, settings, on_hit=_stop, saves_hits=False)
-    printer = StockPrinter(_SetInCode(session, settings, run))
+    printer = StockPrinter(SetInCode(session, settings, run))
     try:
         printer.install()
     except MovedTarget as error:
@@ -84,7 +84,7 @@ def settle(session: ValueSession) -> None:
         session.settle()
 
 
-class _SetInCode:
+class SetInCode:
     """What the program sets torch's own printer to; off means the settings from outside."""
 
     def __init__(self, session: ValueSession, outside: ValueSettings, run: Path | None) -> None:

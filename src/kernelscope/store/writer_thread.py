@@ -60,14 +60,14 @@ class Writer:
         self._step_starts: list[int] = [0]  # of the steps that stay
         self.first_kept = 0  # calls before this one are of steps that do not stay
         self._dropped_before = 0
-        self._lock = threading.RLock()  # one transaction at a time
+        self.lock = threading.RLock()  # one transaction at a time
         self._wake, self._stop, self._room = threading.Event(), threading.Event(), threading.Condition()
         self._asked = self._answered = 0  # transactions that the main thread waits for
         self._markers: StreamMarkers | None = None
         self.is_open = True
         try:
             network = network_of(folder, mounts)
-            self._database = Database(folder / "run.db", info, log=not network)
+            self.database = Database(folder / "run.db", info, log=not network)
             self.flight = Flight(folder / "flight", info.pid, cells=cells, numbers=native_numbers(cells))
         except (OSError, sqlite3.Error) as error:
             for name in ("run.db", "run.db-journal", "run.db-wal", "run.db-shm", "flight"):
@@ -75,7 +75,7 @@ class Writer:
                     (folder / name).unlink()  # of a run that never was
             raise RunError(f"{folder} cannot hold a run: {reason(error)}") from None
         self._findings += about_disk(
-            folder, network, has_log=self._database.has_log, unlocked=self.flight.unlocked
+            folder, network, has_log=self.database.has_log, unlocked=self.flight.unlocked
         )
         self._ring = Ring(self.flight)
         self.flight.make_room = self._make_room
@@ -204,13 +204,13 @@ class Writer:
         self._transact()
 
     def _transact(self) -> None:
-        with self._lock:
+        with self.lock:
             if not self.is_open:
                 return
             try:
                 self._flush(final=False)
             except Exception as error:  # whatever it is: the program must go on, and hear of it
-                self._give_up(reason(error))
+                self.give_up(reason(error))
             finally:
                 with self._room:
                     self._room.notify_all()
@@ -242,7 +242,7 @@ class Writer:
         early = [pair for pair in durations if pair[1] >= self._ring.taken]
         self._durations[:0] = early
         durations = [pair for pair in durations if pair[1] < self._ring.taken]
-        with self._database as db:
+        with self.database as db:
             db.sites([(flight.sites[id], flight.uninitialised.get(id)) for id in dict.fromkeys(new_sites)])
             db.layouts(new_layouts)
             db.graph_calls(graph_calls)
@@ -271,13 +271,13 @@ class Writer:
                 db.drop_before(first_kept)
                 self._dropped_before = first_kept
         self._ring.free()
-        self._database.checkpoint()
-        self.slots.forget_written(self._database)
+        self.database.checkpoint()
+        self.slots.forget_written(self.database)
         if self._markers is not None:
             flight.completed(self._markers.completed())
         self._written += len(noted) // (8 * NUMBERS_OF_NOTED) + len(full) + calls_of(replays)
         flight.clear_site_table()
-        flight.status(self._written, self._database.graph_count, self._database.size, closed=final)
+        flight.status(self._written, self.database.graph_count, self.database.size, closed=final)
 
     def _take_queues(self) -> tuple[list[Any], ...]:
         """Each queue so far. What arrives meanwhile waits for the next time."""
@@ -295,14 +295,14 @@ class Writer:
 
     # -- the end ---------------------------------------------------------------------------------------
 
-    def _give_up(self, why: str) -> None:
+    def give_up(self, why: str) -> None:
         """The recording stops; the program goes on, and what was written so far can be read."""
         self.is_open = False
         self.failure = why
         self._stop.set()
         self.flight.limit = 1 << 62
         self.flight.stopped(why)
-        self._database.abandon()
+        self.database.abandon()
         self._keep_nothing()
         self.on_failure()
         message = (
@@ -328,21 +328,21 @@ class Writer:
         self._wake.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        with self._lock:
+        with self.lock:
             if not self.is_open:
                 return
             try:
                 self._flush(final=True)
-                self._database.close()
+                self.database.close()
             except Exception as error:
-                self._give_up(reason(error))
+                self.give_up(reason(error))
             self.is_open = False
             self._keep_nothing()
             self.flight.close()
 
     def forget(self) -> None:
         """In a forked child: the folder is its parent's."""
-        with self._lock if self._thread.is_alive() else nullcontext():  # a child does not have the thread
+        with self.lock if self._thread.is_alive() else nullcontext():  # a child does not have the thread
             if self.is_open:
                 self.flight.close()
             self.is_open = False

@@ -37,7 +37,7 @@ class Workers:
         self, job: dict[str, Any], home: Path, *, timeout: float, fork: bool = True,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:  # fmt: skip
-        self._home, self._timeout, self._say = home, timeout, say
+        self._home, self.timeout, self._say = home, timeout, say
         shutil.rmtree(home / "caches", ignore_errors=True)  # what lies there is executed: only our own
         for folder in ("logs", "caches"):
             make_folder(home / folder, exist_ok=True)
@@ -46,25 +46,25 @@ class Workers:
         self._job = home / "job.json"
         self._job.unlink(missing_ok=True)
         write_text(self._job, json.dumps(job | {"home": str(home)}))
-        self._forks = fork
+        self.forks = fork
         self.notes: list[str] = []  # on all its trials
-        self._zygote: _Zygote | None = None
-        self._child: _Child | None = None
-        self._next: _Child | None = None
+        self._zygote: Zygote | None = None
+        self._child: Child | None = None
+        self._next: Child | None = None
         self._compiled: Settings | None = None
-        self._children = 0
+        self.children = 0
         self._asked = len(list((home / "logs").glob("trial-*.log")))
 
     def get_ready(self) -> None:
         """Start the process that trials are forked from, if they can be, and wait for it."""
-        if not self._forks or self._zygote is not None:
+        if not self.forks or self._zygote is not None:
             return
         why = _GPUS if torch_is_for_gpus() else ""
         if not why:
-            self._zygote = _Zygote(self._job, self._home)
+            self._zygote = Zygote(self._job, self._home)
             why = self._zygote.why_not_forked()
         if why:
-            self._forks = False
+            self.forks = False
             if self._zygote is not None:
                 self._zygote.close()
                 self._zygote = None
@@ -80,12 +80,12 @@ class Workers:
         self._asked += 1
         request = {"settings": settings.to_json(), "discover": discover, "number": self._asked}
         try:
-            answer = self._child.ask(request, self._timeout)
+            answer = self._child.ask(request, self.timeout)
         except BaseException:
             self._end_child()
             raise
         if answer is None:
-            outcome = self._end_child() or Outcome(TIMED_OUT, f"after {self._timeout:.0f} s")
+            outcome = self._end_child() or Outcome(TIMED_OUT, f"after {self.timeout:.0f} s")
         elif "error" in answer:
             raise RunError(answer["error"])
         else:
@@ -136,15 +136,15 @@ class Workers:
         if self._zygote is None:  # the next one loads torch while this one compiles
             self._next = self._new_child()
 
-    def _new_child(self) -> _Child:
-        self._children += 1
-        requests, answers = (str(self._home / f"{name}-{self._children}") for name in ("ask", "tell"))
+    def _new_child(self) -> Child:
+        self.children += 1
+        requests, answers = (str(self._home / f"{name}-{self.children}") for name in ("ask", "tell"))
         for path in (requests, answers):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             os.mkfifo(path, FILE)
         start = self._zygote.fork if self._zygote is not None else self._spawn
-        return _Child(start(requests, answers), self._zygote, requests, answers)
+        return Child(start(requests, answers), self._zygote, requests, answers)
 
     def _spawn(self, requests: str, answers: str) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-m", "kernelscope.trials.child", str(self._job), requests, answers]
@@ -165,13 +165,13 @@ def folder_to_compile_in(home: Path) -> Path:
     return home / "caches"
 
 
-class _Child:
+class Child:
     """One process that runs trials; a forked one is a child of the zygote, which waits for it."""
 
     def __init__(
-        self, process: int | subprocess.Popen[bytes], zygote: _Zygote | None, requests: str, answers: str
+        self, process: int | subprocess.Popen[bytes], zygote: Zygote | None, requests: str, answers: str
     ) -> None:
-        self._process, self._zygote = process, zygote
+        self.process, self._zygote = process, zygote
         # A forked one is not our child; a handle can kill it even after its parent has ended.
         self._handle = handle_of(process) if isinstance(process, int) else -1
         self._paths = (requests, answers)
@@ -189,7 +189,7 @@ class _Child:
             if left <= 0:
                 return None
             select.select([self._tell], [], [], min(left, 0.5))
-            if not self._read() and not self._is_running() and not self._read():
+            if not self._read() and not self.is_running() and not self._read():
                 return None
         line, _, self._text = self._text.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
@@ -205,11 +205,11 @@ class _Child:
         self._text += text
         return bool(text)
 
-    def _is_running(self) -> bool:
-        if not isinstance(self._process, int):
-            return self._process.returncode is None and is_running(self._process.pid)
+    def is_running(self) -> bool:
+        if not isinstance(self.process, int):
+            return self.process.returncode is None and is_running(self.process.pid)
         try:  # the zygote waits for it in `end` only: until then the number is its own
-            stat = Path(f"/proc/{self._process}/stat").read_text(encoding="utf-8", errors="replace")
+            stat = Path(f"/proc/{self.process}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return False
         return stat.rpartition(")")[2].split()[0] != "Z"
@@ -229,29 +229,29 @@ class _Child:
 
     def _killed(self) -> tuple[bool, int]:
         """Whether it was running before, and its status."""
-        if isinstance(self._process, int):
+        if isinstance(self.process, int):
             assert self._zygote is not None
             try:
-                return self._zygote.end(self._process)
+                return self._zygote.end(self.process)
             except RunError:  # the zygote has died
-                end_orphan(self._process, self._handle)
+                end_orphan(self.process, self._handle)
                 raise
-        was_running = self._is_running()
-        if self._process.returncode is None:
-            end_group(self._process.pid)
-        return was_running, self._process.wait()
+        was_running = self.is_running()
+        if self.process.returncode is None:
+            end_group(self.process.pid)
+        return was_running, self.process.wait()
 
 
 def _how(status: int) -> str:
     return f"killed by {signal_name(-status)}" if status < 0 else f"ended with exit status {status}"
 
 
-class _Zygote:
+class Zygote:
     def __init__(self, job: Path, home: Path, program: Sequence[str] = _ZYGOTE) -> None:
         # Otherwise numpy's library starts threads when it is loaded, which prevents forking.
         words = ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, *program, str(job)]
         with open_private(home / "logs" / "zygote.log", "a", encoding="utf-8") as log:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
             )
         self._log = home / "logs" / "zygote.log"
@@ -275,14 +275,14 @@ class _Zygote:
         return bool(answer["was_running"]), int(answer["status"])
 
     def close(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
+        for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):  # a request that it never got
                     pipe.close()
-        end_tree(self._process)  # also a trial whose start has been interrupted
+        end_tree(self.process)  # also a trial whose start has been interrupted
 
     def _ask(self, request: dict[str, Any], about: str) -> dict[str, Any]:
-        pipe: IO[bytes] | None = self._process.stdin
+        pipe: IO[bytes] | None = self.process.stdin
         assert pipe is not None
         try:
             pipe.write(json.dumps(request).encode() + b"\n")
@@ -294,7 +294,7 @@ class _Zygote:
         return answer
 
     def _answer(self) -> dict[str, Any]:
-        pipe = self._process.stdout
+        pipe = self.process.stdout
         assert pipe is not None
         for line in pipe:
             with contextlib.suppress(ValueError):  # what torch prints while it loads
@@ -304,7 +304,7 @@ class _Zygote:
         raise self._gone()
 
     def _gone(self) -> RunError:
-        status = self._process.wait()
+        status = self.process.wait()
         logged = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         if status >= 0 and logged:
             return RunError(f"trials cannot be started: {logged[-1]}")

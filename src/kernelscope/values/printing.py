@@ -57,7 +57,7 @@ class Printer(LaunchViewer):
         return [*lines, *tensor_lines(one.tensor, one.fingerprint(call), self._most_shown)]
 
     def _print(self, lines: list[str]) -> None:
-        _write(self._stream or sys.stdout, "\n".join(lines) + "\n")
+        write_out(self._stream or sys.stdout, "\n".join(lines) + "\n")
 
 
 class NamePrinter(LaunchViewer):
@@ -70,7 +70,7 @@ class NamePrinter(LaunchViewer):
     def _show(self, call: Call, launch: Launch, moment: str) -> None:
         if not launch.point.is_past or self._stream is not None:  # else it was printed in time, from C
             stream = self._stream or sys.stdout
-            _write(stream, f"[ {moment}: {call.site.kernel.name} ]\n")
+            write_out(stream, f"[ {moment}: {call.site.kernel.name} ]\n")
             stream.flush()
 
 
@@ -83,7 +83,7 @@ def _input_lines(value: Any, most_shown: int) -> list[str]:
     return tensor_lines(value, None, most_shown) if reason is None else [f"Values:  cannot be read: {reason}"]
 
 
-def _write(stream: TextIO, text: str) -> None:
+def write_out(stream: TextIO, text: str) -> None:
     """In one piece: other threads print too. What the program's stream cannot encode is escaped."""
     try:
         stream.write(text)

@@ -73,7 +73,7 @@ ONE_OF_EACH = {"wrong operator", "missing write", "accumulated in bfloat16", "wr
 def plant(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> list[str]:
     """Edit the program of every graph of that direction; gives the kernels that the fault really is in."""
     hits: list[str] = []
-    original = compile_graph._to_dsl
+    original = compile_graph.to_dsl
 
     def to_dsl(dag: Any, hint: Any, done: Any) -> None:
         show = compile_graph.show
@@ -93,7 +93,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> list[str]:
             patch.setattr(compile_graph, "show", edited)
             original(dag, hint, done)
 
-    monkeypatch.setattr(compile_graph, "_to_dsl", to_dsl)
+    monkeypatch.setattr(compile_graph, "to_dsl", to_dsl)
     return hits
 
 

@@ -45,11 +45,11 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
 def test_trials_are_forked_where_they_can_be(workers: Workers) -> None:
     workers.get_ready()
     if torch_is_for_gpus():
-        assert workers._zygote is None
+        assert not workers.forks
         assert "this torch is built for GPUs" in workers.notes[0]
     else:
         assert workers.notes == []
-        assert workers._zygote is not None
+        assert workers.forks
 
 
 @pytest.mark.parametrize(
@@ -63,20 +63,20 @@ def test_trials_are_forked_where_they_can_be(workers: Workers) -> None:
 )
 def test_how_a_trial_ends_is_an_outcome(workers: Workers, mode: str, kind: str, what: str) -> None:
     Path("mode").write_text(mode)
-    workers._timeout = 3 if mode == "hang" else 60
+    workers.timeout = 3 if mode == "hang" else 60
     outcome = workers.run(Settings())
     assert (outcome.kind, outcome.what) == (kind, what)
     Path("mode").write_text("pass")  # and the next one is not harmed
-    workers._timeout = 60
+    workers.timeout = 60
     assert workers.run(Settings()).kind == PASSED
 
 
 def test_only_what_changes_the_code_gets_a_process_of_its_own(workers: Workers) -> None:
     Path("mode").write_text("pass")
-    workers._timeout = 60
+    workers.timeout = 60
     workers.run(Settings())
-    first = workers._children
+    first = workers.children
     workers.run(Settings(frozenset([Switch("kernel", "k")])))
-    assert workers._children == first
+    assert workers.children == first
     workers.run(Settings(frozenset([Switch("config", "torch._inductor.config.epilogue_fusion", False)])))
-    assert workers._children == first + 1
+    assert workers.children == first + 1

@@ -19,7 +19,7 @@ from tests.integration.probes.cpp_wrapper_operators import X, twice
 import kernelscope
 from kernelscope.config import FILTERED, PRINTER
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.cpp_wrappers.launch_log import _loaded_libraries
+from kernelscope.probes.cpp_wrappers.launch_log import loaded_libraries
 from kernelscope.store.stored_run import load
 from kernelscope.values import WatchHit, observe, watch
 
@@ -191,7 +191,7 @@ def test_a_package_loaded_again(package: Path) -> None:
         assert not run.findings
         del again
         gc.collect()
-        assert not [path for path in _loaded_libraries() if "aoti" in path[0] and not Path(path[0]).exists()]
+        assert not [path for path in loaded_libraries() if "aoti" in path[0] and not Path(path[0]).exists()]
 
 
 def test_no_room_for_values_is_said(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from torch._inductor.async_compile import AsyncCompile
 
 import kernelscope
 from kernelscope.fingerprint import fingerprint
-from kernelscope.probes.makers.signatures import _READERS
+from kernelscope.probes.makers.signatures import READERS
 from kernelscope.probes.probe_list import PROBES
 from kernelscope.probes.python_wrappers.precompiled import ArtifactGraph
 
@@ -114,14 +114,14 @@ def test_no_maker_of_this_torch_is_unknown() -> None:
         for name, value in inspect.getmembers(AsyncCompile)
         if callable(value) and not name.startswith("_")
     }
-    assert found - NOT_MAKERS <= set(_READERS) | FROM_METADATA
+    assert found - NOT_MAKERS <= set(READERS) | FROM_METADATA
 
 
 def test_the_page_lists_the_makers() -> None:
     text = DOCS.read_text().partition("<!-- makers: begin -->")[2].partition("<!-- makers: end -->")[0]
     cells = [line.split("|")[1] for line in text.strip().splitlines()[2:]]
     listed = {name.strip("` ") for cell in cells for name in cell.split(",")}
-    assert listed == set(_READERS) | FROM_METADATA
+    assert listed == set(READERS) | FROM_METADATA
 
 
 def test_an_operator_that_torch_replaces_by_another_kernel_says_so() -> None:

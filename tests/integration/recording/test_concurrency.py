@@ -165,7 +165,7 @@ def test_opening_and_closing_on_many_threads_at_once(
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(200)))
     assert not BUS.listeners
-    assert not BUS.storages._known
+    assert BUS.storages.count == 0
     assert not leftovers()
 
 

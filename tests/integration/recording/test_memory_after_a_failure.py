@@ -27,21 +27,21 @@ Step = Callable[[], Any]
 
 
 def full_disk(writer: Writer) -> None:
-    [[pages]] = writer._database._db.execute("PRAGMA page_count")
-    writer._database._db.execute(f"PRAGMA max_page_count = {pages}")
+    [[pages]] = writer.database.db.execute("PRAGMA page_count")
+    writer.database.db.execute(f"PRAGMA max_page_count = {pages}")
 
 
 def folder_removed(writer: Writer) -> None:
-    writer._database._db.execute("DROP TABLE calls")
+    writer.database.db.execute("DROP TABLE calls")
     shutil.rmtree(writer.folder)
 
 
 def permission_lost(writer: Writer) -> None:
-    writer._database._db.execute("PRAGMA query_only = 1")
+    writer.database.db.execute("PRAGMA query_only = 1")
 
 
 def database_locked(writer: Writer) -> None:
-    writer._database._db.execute("PRAGMA busy_timeout = 0")
+    writer.database.db.execute("PRAGMA busy_timeout = 0")
     other = sqlite3.connect(writer.folder / "run.db", check_same_thread=False)
     other.execute("BEGIN EXCLUSIVE")
     writer.holder = other  # type: ignore[attr-defined]  # as long as the writer
@@ -114,7 +114,7 @@ def test_a_failed_writer_keeps_nothing(
         step()
         writer = writer_of_the_recording()
         writer.flush()
-        with writer._lock:
+        with writer.lock:
             fail(writer)
         for _ in range(10_000):
             step()

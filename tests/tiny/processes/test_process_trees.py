@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelscope.processes.process_trees import _children_of, _Process, end_tree, has_ended
+from kernelscope.processes.process_trees import Process, children_of, end_tree, has_ended
 from kernelscope.processes.signals import Terminated, held_back, terminable
 
 # A child, a grandchild, and one of these in a session of its own.
@@ -94,14 +94,14 @@ def test_a_number_is_not_waited_for_once_it_may_be_another_s() -> None:
         other.wait()
 
 
-def ended_and_followed_by_another() -> tuple[_Process, subprocess.Popen[bytes]]:
+def ended_and_followed_by_another() -> tuple[Process, subprocess.Popen[bytes]]:
     """A process that is gone, and a running one that has its number."""
     last_pid = Path("/proc/sys/kernel/ns_last_pid")
     if not os.access(last_pid, os.W_OK):
         pytest.skip("only an administrator can have a number given to another process")
     for _ in range(50):
         first = subprocess.Popen(["sleep", "1000"])
-        gone = _Process.of(first.pid)
+        gone = Process.of(first.pid)
         first.kill()
         first.wait()
         with suppress(OSError):
@@ -122,7 +122,7 @@ def test_a_process_is_never_taken_for_a_later_one_with_its_number() -> None:
         for process in (gone, without_handles):
             assert not process.is_there
             assert not process.send(signal.SIGKILL)
-            assert _children_of([process]) == []
+            assert children_of([process]) == []
         assert second.poll() is None
     finally:
         gone.close()

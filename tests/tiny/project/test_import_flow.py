@@ -165,6 +165,25 @@ def test_scripts_and_tests_are_as_short_as_sources(folder: str) -> None:
     assert {path: lines for path, lines in lengths.items() if lines > rooms.MOST_LINES} == {}
 
 
+def private_imports(source: str) -> Iterator[str]:
+    """Private names that a test imports; some of `debug_mode` are the public ones of torch."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kernelscope"):
+            names = [alias.name for alias in node.names if rooms.is_private(alias.name)]
+            yield from (name for name in names if node.module != "kernelscope.debug_mode")
+
+
+def test_tests_import_no_private_name() -> None:
+    files = sorted((rooms.ROOT / "tests").rglob("*.py"))
+    found = {str(file): list(private_imports(file.read_text("utf-8"))) for file in files}
+    assert {file: names for file, names in found.items() if names} == {}
+
+
+def test_a_private_import_is_noticed() -> None:
+    assert list(private_imports("from kernelscope.model.html import _CONTROL, page")) == ["_CONTROL"]
+    assert not list(private_imports("from kernelscope.debug_mode import _OpCall"))
+
+
 def test_the_table_in_the_docs_is_the_one_of_the_sources() -> None:
     assert rooms.table() in rooms.PAGE.read_text(), "run: python tools/rooms.py --write-docs"
 

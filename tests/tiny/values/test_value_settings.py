@@ -93,14 +93,14 @@ def test_what_a_program_sets_in_torchs_config() -> None:
     """A level goes before that of the command line until it is off again; so do names of kernels."""
     from kernelscope.config import Config, ValueSettings
     from kernelscope.recording import Recording
-    from kernelscope.startup.script_values import _SetInCode
+    from kernelscope.startup.script_values import SetInCode
     from kernelscope.values.session import ValueSession
 
     asked = ValueSettings(names=True, kernels=("*exp*",))
     stream = io.StringIO()
     recording = Recording(Config(ops="all"), keeps_calls=False)
     session = ValueSession(recording, asked, stream=stream)
-    set_in_code = _SetInCode(session, asked, None)
+    set_in_code = SetInCode(session, asked, None)
 
     def seen() -> set[str]:
         stream.seek(0)

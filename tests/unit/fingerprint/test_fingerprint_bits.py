@@ -96,9 +96,9 @@ def test_a_base_that_is_not_aligned_in_memory() -> None:
     assert tensor.storage_offset() == 0
     assert bits(tensor) == reference_bits(bytes(range(2, 202)), "int16")
     # Most CPUs forgive an unaligned load, so the number alone does not show that there was none.
-    assert hashes._flat_words(tensor) is None
-    assert hashes._flat_words(tensor.clone()) is not None
-    assert hashes._flat_words(tensor.clone()[1:]) is None
+    assert hashes.flat_words(tensor) is None
+    assert hashes.flat_words(tensor.clone()) is not None
+    assert hashes.flat_words(tensor.clone()[1:]) is None
 
 
 def test_the_words_of_a_large_tensor_keep_their_positions_across_chunks() -> None:

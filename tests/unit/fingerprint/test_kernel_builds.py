@@ -77,7 +77,7 @@ def test_a_kernel_for_each_of_its_uses_is_built_ahead() -> None:
         *("bits.flat", "bits.strided", "bits.transposed", "planned.planned", "planned.planned_flat"),
         *("stats.flat", "stats.strided", "records.merge"),
     }
-    wanted = stats._how_flat(1 << stats.CODES[stats.torch.bfloat16], False, True) | {
+    wanted = stats.how_flat(1 << stats.CODES[stats.torch.bfloat16], False, True) | {
         "maxnreg": stats.REGISTERS
     }
     assert Spec.of("stats", "flat", stats.FLAT_NUMBERS, wanted, stats.WARPS) in specs

@@ -29,8 +29,8 @@ inductor_meta={'atomic_add_found': False, 'num_load': 1, 'kernel_name': 'triton_
     ],
 )
 def test_only_what_the_kernel_does_counts(text: str, is_atomic: bool, is_split: bool) -> None:
-    assert bool(verdicts._ATOMIC.search(text)) == is_atomic
-    assert bool(verdicts._SPLIT.search(text)) == is_split
+    assert bool(verdicts.ATOMIC.search(text)) == is_atomic
+    assert bool(verdicts.SPLIT.search(text)) == is_split
 
 
 def test_a_kernel_without_a_line_of_the_program_has_that_of_the_generated_code() -> None:

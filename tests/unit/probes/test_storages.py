@@ -168,12 +168,12 @@ def is_plain(tensor: torch.Tensor) -> bool:
 def test_byte_ranges(view: View) -> None:
     tensor = at(torch.empty(SIZE, dtype=torch.uint8), view)
     places = bytes_of(tensor)
-    start, end = module._byte_range(module._view(tensor))
+    start, end = module.byte_range(module.view_of(tensor))
     if not places:
         assert start == end
         return
     assert (start, end) == (min(places), max(places) + 1)
-    if module._is_dense(module._view(tensor)):
+    if module.is_dense(module.view_of(tensor)):
         assert places == set(range(start, end))
         assert len(places) == tensor.nbytes
     elif len(places) == tensor.nbytes:
@@ -220,7 +220,7 @@ def test_old_storages_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(5000):
         storages.of(torch.ones(1))
     assert storages.of(kept) is first
-    assert len(storages._known) < 5000
+    assert storages.count < 5000
 
 
 def test_an_eager_write_that_no_probe_saw_makes_it_live() -> None:

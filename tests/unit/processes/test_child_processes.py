@@ -162,10 +162,10 @@ def test_a_full_disk_under_the_output() -> None:
     ],
 )
 def test_only_helpers_are_helpers(words: str, is_helper: bool) -> None:
-    assert autorecord._is_helper(words.split()) is is_helper
+    assert autorecord.is_helper(words.split()) is is_helper
     code = ["python", "-c", "from multiprocessing.resource_tracker import main;main(5)"]
-    assert autorecord._is_helper(code)
-    assert not autorecord._is_helper(["python", "-c", "import torch; print('torchrun')"])
+    assert autorecord.is_helper(code)
+    assert not autorecord.is_helper(["python", "-c", "import torch; print('torchrun')"])
 
 
 def test_the_variable_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.sample_runs import write_sample
 
 from kernelscope.repro.script_parts import ending
-from kernelscope.values.printing import _write
+from kernelscope.values.printing import write_out
 
 SRC = Path(__file__).parents[3] / "src"
 PLAIN = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(SRC)}
@@ -75,6 +75,6 @@ def test_scripts_that_repro_writes_print_anywhere() -> None:
 
 def test_values_are_printed_to_a_stream_that_cannot_show_all() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    _write(stream, "kernel ядро\n")
+    write_out(stream, "kernel ядро\n")
     stream.flush()
     assert stream.buffer.getvalue() == b"kernel \\u044f\\u0434\\u0440\\u043e\n"

@@ -99,7 +99,7 @@ def test_an_unforeseen_error_ends_the_recording_alone(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("no")
 
-    monkeypatch.setattr(writer._database, "noted_calls", fail)
+    monkeypatch.setattr(writer.database, "noted_calls", fail)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for _ in range(1 if at_close else 500):  # the ring would be full of it
@@ -111,8 +111,8 @@ def test_an_unforeseen_error_ends_the_recording_alone(
 
 def ends(writer: Writer, how: str) -> None:
     if how == "failed":
-        with writer._lock, pytest.warns(RuntimeWarning, match="stopped recording"):
-            writer._give_up("no room")
+        with writer.lock, pytest.warns(RuntimeWarning, match="stopped recording"):
+            writer.give_up("no room")
     elif how == "closed":
         writer.close()
     else:
@@ -160,8 +160,8 @@ def test_warnings_that_are_errors_do_not_reach_the_program(
     writer = Writer(tmp_path, info())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with writer._lock:
-            writer._give_up("no room")
+        with writer.lock:
+            writer.give_up("no room")
         writer.close()
     assert "stopped recording" in capsys.readouterr().err
 

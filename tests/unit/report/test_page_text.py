@@ -76,12 +76,12 @@ def test_the_page_writes_out_what_a_notebook_replaces() -> None:
     """One list of characters that nobody can see, in two languages."""
     from importlib.resources import files
 
-    from kernelscope.model.html import _CONTROL
+    from kernelscope.model.html import CONTROL
 
     script = (files("kernelscope.report") / "page" / "parts" / "dom.js").read_text(encoding="utf-8")
     [told] = re.findall(r"^const UNSEEN = /(\[.*\])/gu;$", script, re.MULTILINE)
     ours = re.compile(re.sub(r"\\u\{([0-9a-f]+)\}", lambda found: chr(int(found[1], 16)), told))
     every = "".join(map(chr, range(0x110000)))
     lone = set(map(chr, range(0xD800, 0xE000)))  # a notebook's text is encoded, which replaces them
-    assert set(ours.findall(every)) - lone == set(_CONTROL.findall(every))
+    assert set(ours.findall(every)) - lone == set(CONTROL.findall(every))
     assert lone <= set(ours.findall(every))

@@ -55,6 +55,6 @@ def test_a_write_to_an_input() -> None:
     eps = torch.finfo(torch.float32).eps
     side = cast("Side", SimpleNamespace(eps=eps, given={_Named("x"): right()}))
     for value, is_wrong in ((wrong(), True), (right(), False)):
-        verdict = difference._compared_with_input(side, "input x", Made(value))
+        verdict = difference.compared_with_input(side, "input x", Made(value))
         assert not isinstance(verdict, str)
         assert verdict.is_wrong is is_wrong

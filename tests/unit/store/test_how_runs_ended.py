@@ -59,8 +59,8 @@ def test_a_forked_child_does_not_keep_it_running(tmp_path: Path) -> None:
 def test_a_recording_that_stopped_says_why(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "x.kscope"
     writer = write_sample(path, close=False)
-    with writer._lock, pytest.warns(RuntimeWarning, match="stopped recording"):
-        writer._give_up("the disk is full of ö")
+    with writer.lock, pytest.warns(RuntimeWarning, match="stopped recording"):
+        writer.give_up("the disk is full of ö")
     writer.flight.close()
     assert kernelscope.load(path).stopped == "the disk is full of ö"
     assert crash_in(path) is None

@@ -81,7 +81,7 @@ def test_what_is_used_is_dropped_last(tmp_path: Path) -> None:
 def test_saved_tensors_are_as_they_were_and_the_program_does_not_wait(tmp_path: Path) -> None:
     writer = Writer(tmp_path, info())
     saver, tensor = TensorSaver(writer, 1 << 30, nullcontext), torch.zeros(1000)
-    with writer._lock:  # nothing can be written meanwhile
+    with writer.lock:  # nothing can be written meanwhile
         for value in range(20):
             tensor.fill_(value)
             saved(writer, next(writer.flight), tensor, saver)

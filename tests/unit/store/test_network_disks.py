@@ -94,9 +94,9 @@ from pathlib import Path
 from tests.support.sample_runs import write_sample
 path = Path(sys.argv[1])
 writer = write_sample(path, close=False, mounts=f"s:/x {os.path.realpath(path.parent)} lustre rw 0 0")
-db = writer._database._db
+db = writer.database.db
 db.execute("PRAGMA cache_spill=1"); db.execute("PRAGMA cache_size=1")
-with writer._lock:
+with writer.lock:
     db.execute("BEGIN")
     rows = [(i, "x" * 999) for i in range(999)]
     db.executemany("INSERT INTO marks (call, kind, text) VALUES (?, 'torn', ?)", rows)

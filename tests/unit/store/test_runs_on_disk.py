@@ -203,7 +203,7 @@ def test_packing_while_it_is_recorded(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def copy_and_go_on(*files: Any) -> Any:
         made = copy(*files)
-        writer._database._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        writer.database.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return made
 
     monkeypatch.setattr(shutil, "copyfile", copy_and_go_on)

@@ -109,7 +109,7 @@ class _Engine:
 
     def flat_kernel(self, batch: Batch, misaligned: bool) -> tuple[Any, list[int]]:
         """The kernel for a batch, and the constants that Python passes to it."""
-        how = _how_flat(batch.kinds, misaligned, self._hopper)
+        how = how_flat(batch.kinds, misaligned, self._hopper)
         return self._flat(**how), list(how.values())
 
     def strided(
@@ -153,7 +153,7 @@ class _Engine:
         return self._merge(**how), list(how.values())
 
 
-def _how_flat(kinds: int, misaligned: bool, hopper: bool) -> dict[str, int]:
+def how_flat(kinds: int, misaligned: bool, hopper: bool) -> dict[str, int]:
     how = {"KINDS": kinds, "MISALIGNED": misaligned, "BLOCK": cuda_stats_batches.BLOCK, "ROW": ROW_LENGTH}
     return how | {"HOPPER": hopper}
 
@@ -168,7 +168,7 @@ def kernels_for(code: int, hopper: bool) -> list[Spec]:
     float32 = 1 << CODES[torch.float32]
     sets = [1 << code, 1 << code | float32, float32] if code in MIXED else [1 << code]
     options = {"maxnreg": REGISTERS}
-    flat = [_how_flat(kinds, False, hopper) | options for kinds in dict.fromkeys(sets)]
+    flat = [how_flat(kinds, False, hopper) | options for kinds in dict.fromkeys(sets)]
     strided = [_how_strided(code, 8, dims, "uint32", hopper) | options for dims in (2, 3)]
     return [
         *(Spec.of("stats", "flat", FLAT_NUMBERS, how, WARPS) for how in flat),

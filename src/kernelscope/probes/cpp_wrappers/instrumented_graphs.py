@@ -42,7 +42,7 @@ _TOO_EARLY = (
 )
 
 
-class _Printed:
+class Printed:
     """Which kernels' names wrappers print themselves, before each launch."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class _Printed:
         return () if () in wanted else tuple(glob for globs in wanted for glob in globs)
 
 
-PRINTED = _Printed()
+PRINTED = Printed()
 
 
 class _Inside(threading.local):

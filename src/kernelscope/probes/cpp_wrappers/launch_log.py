@@ -128,7 +128,7 @@ class LaunchLog:
         if changes == self._libraries:
             return
         self._libraries = changes
-        loaded = _loaded_libraries()
+        loaded = loaded_libraries()
         self._others &= loaded
         for library in loaded - self._others:
             if not self._connect(library[0]):
@@ -216,7 +216,7 @@ def _parsed(meta: bytes) -> tuple[tuple[str, ...], dict[str, Any]]:
     return tuple(names.split("\t")), json.loads(about) if about else {}
 
 
-def _loaded_libraries() -> set[tuple[str, str]]:
+def loaded_libraries() -> set[tuple[str, str]]:
     """Path and inode of each file: another one may have come to the same path."""
     try:
         lines = _MAPS.read_text(encoding="utf-8", errors="replace").splitlines()

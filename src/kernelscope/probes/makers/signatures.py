@@ -21,7 +21,7 @@ _METAL = re.compile(r"kernel\s+void\s+(?P<name>\w+)\s*\((?P<params>.*?)\)\s*\{",
 
 def arguments_of(kernel: GeneratedKernel) -> Signature | None:
     """None for a maker that is not known; empty where its text has no signature of the known form."""
-    read = _READERS.get(kernel.maker)
+    read = READERS.get(kernel.maker)
     return None if read is None else read(kernel)
 
 
@@ -136,7 +136,7 @@ def _metal_argument(param: str) -> tuple[str, Role]:
     return name, "inout" if name.startswith("in_out_ptr") else "out"
 
 
-_READERS: dict[str, Callable[[GeneratedKernel], Signature]] = {
+READERS: dict[str, Callable[[GeneratedKernel], Signature]] = {
     "cpp": lambda kernel: cpp_arguments(kernel.source),
     "cpp_pybinding": lambda kernel: cpp_arguments(kernel.source),
     "cutlass": _exported,

@@ -86,7 +86,7 @@ def _verdict(side: Side, name: str, made: Made | None) -> Verdict | str:
     if name.startswith("input "):
         made = made or Made(_untouched(side, name))  # not written to at all: as it came in
         if name not in side.outputs:
-            return _compared_with_input(side, name, made)
+            return compared_with_input(side, name, made)
     elif name not in side.outputs or made is None:
         return Verdict(True, reason="it is returned on one side of the step only")
     eager, value = side.eager(name), made.value
@@ -129,7 +129,7 @@ def _untouched(side: Side, name: str) -> Any:
     return next((v for n, v in side.given.items() if f"input {n.name}" == name), None)
 
 
-def _compared_with_input(side: Side, name: str, made: Made) -> Verdict | str:
+def compared_with_input(side: Side, name: str, made: Made) -> Verdict | str:
     """Only the other side writes to this input."""
     before = _untouched(side, name)
     if not isinstance(before, torch.Tensor) or not isinstance(made.value, torch.Tensor):

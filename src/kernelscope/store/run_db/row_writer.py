@@ -66,7 +66,7 @@ class Database:
         `signs`: say that it was made here.
         """
         self.path = path
-        self._db, self.has_log = connected(path, log)
+        self.db, self.has_log = connected(path, log)
         self._in_file = 0  # rows that had been written at the last checkpoint
         self._sites: dict[int, Site] = {}
         self._kernels: set[int] = set()
@@ -78,20 +78,20 @@ class Database:
         self._hidden_message = lru_cache(maxsize=1024)(self._secrets.hidden_message)  # marks repeat
         try:
             for sql in (*_FOR_REPLAYS, *number_rows.PLACES):
-                self._db.execute(sql)
-            self._db.execute("BEGIN")
+                self.db.execute(sql)
+            self.db.execute("BEGIN")
             for sql in OBJECTS[SCHEMA_VERSION].values():
-                self._db.execute(sql)
-            self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-            self._db.executemany("INSERT INTO info VALUES (?, ?)", codec.info_rows(info))
-            self._db.execute("COMMIT")
+                self.db.execute(sql)
+            self.db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            self.db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            self.db.executemany("INSERT INTO info VALUES (?, ?)", codec.info_rows(info))
+            self.db.execute("COMMIT")
         except BaseException:
-            self._db.close()
+            self.db.close()
             raise
 
     def __enter__(self) -> Database:
-        self._db.execute("BEGIN")
+        self.db.execute("BEGIN")
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -99,10 +99,10 @@ class Database:
             if self._signature.has_changed:
                 self._signature.has_changed = False
                 self._put(ORIGIN, codec.to_json(self._origin | {"signature": self._signature.text()}))
-            self._db.execute("COMMIT")
+            self.db.execute("COMMIT")
         else:
             with suppress(sqlite3.Error):  # a full disk has rolled back already
-                self._db.execute("ROLLBACK")
+                self.db.execute("ROLLBACK")
 
     def note(self, key: str, value: Any) -> None:
         text = codec.to_json(self._secrets.hidden_form(value))
@@ -111,7 +111,7 @@ class Database:
             self._signature.add("info", [(key, text)])
 
     def _put(self, key: str, text: str) -> None:
-        self._db.execute("INSERT OR REPLACE INTO info VALUES (?, ?)", (key, text))
+        self.db.execute("INSERT OR REPLACE INTO info VALUES (?, ?)", (key, text))
 
     def sites(self, sites: Iterable[tuple[Site, Sequence[int] | None]]) -> None:
         """With what their noted calls find uninitialised, where they have been noted."""
@@ -150,7 +150,7 @@ class Database:
         into, width = "calls (id, site, graph_call, start_ns, duration_ns, layout)", NUMBERS_OF_NOTED
         values = [number_rows.number(column, width) for column in range(width)]
         values[4:] = [f"nullif({value}, 0)" for value in values[4:]]
-        if not number_rows.insert(self._db, into, values, numbers, width):
+        if not number_rows.insert(self.db, into, values, numbers, width):
             marks = "(?, ?, ?, ?, nullif(?, 0), nullif(?, 0))"
             self._insert_flat(into, marks, width, array("q", numbers).tolist())
 
@@ -179,8 +179,8 @@ class Database:
             for first, r in replays
         ]
         self._insert("temp.replayed", rows)
-        self._db.execute(_CALLS_OF_REPLAYS)
-        self._db.execute("DELETE FROM temp.replayed")
+        self.db.execute(_CALLS_OF_REPLAYS)
+        self.db.execute("DELETE FROM temp.replayed")
         self._insert("replays", [(first, r.first if r.first >= 0 else None) for first, r in replays])
 
     def _add_captured(self, graph: CapturedGraph) -> None:
@@ -197,7 +197,7 @@ class Database:
 
     def durations(self, rows: Iterable[tuple[int, int]]) -> None:
         """(nanoseconds, call), measured after the call was written."""
-        self._db.executemany("UPDATE calls SET duration_ns = ? WHERE id = ?", rows)
+        self.db.executemany("UPDATE calls SET duration_ns = ? WHERE id = ?", rows)
 
     def fingerprints(self, fingerprinter: Any, log: int, slots: range) -> None:
         """The values of these slots of one log, as far as they are not written yet."""
@@ -222,12 +222,12 @@ class Database:
             numbers, text = number_rows.columns(bits, texts.starts, texts.lengths), texts.text
             values = [number_rows.FIRST, number_rows.number(0, 3), number_rows.text_of(1, 2, 3)]
             into = "fingerprints (slot, bits, stats)"
-            if number_rows.insert(self._db, into, values, numbers, 3, first, text):
+            if number_rows.insert(self.db, into, values, numbers, 3, first, text):
                 self._insert(into, [(first + i, bits[i], other) for i, other in texts.others])
                 return
         elif not stats:
             values, into = [number_rows.FIRST, number_rows.number(0, 1)], "fingerprints (slot, bits)"
-            if number_rows.insert(self._db, into, values, array("q", bits), 1, first):
+            if number_rows.insert(self.db, into, values, array("q", bits), 1, first):
                 return
         told = stat_texts(stats) if stats else [None] * len(bits)
         self._insert("fingerprints (slot, bits, stats)", list(zip(slots, bits, told, strict=True)))
@@ -253,19 +253,19 @@ class Database:
     def drop_before(self, call: int) -> None:
         """Forget all calls before this one, and what only they refer to; the space is used again."""
         for table, column in (("calls", "id"), ("details", "call"), ("errors", "call"), ("tensors", "call")):
-            self._db.execute(f"DELETE FROM {table} WHERE {column} < ?", (call,))
+            self.db.execute(f"DELETE FROM {table} WHERE {column} < ?", (call,))
         oldest = "(SELECT min(graph_call) FROM calls WHERE graph_call >= 0)"
-        self._db.execute(f"DELETE FROM graph_calls WHERE id < {oldest}")
-        self._db.execute(f"DELETE FROM first_slots WHERE graph_call < {oldest}")
+        self.db.execute(f"DELETE FROM graph_calls WHERE id < {oldest}")
+        self.db.execute(f"DELETE FROM first_slots WHERE graph_call < {oldest}")
         kept = "(SELECT max(call) FROM replays WHERE call <= ?)"
-        self._db.execute(f"DELETE FROM replays WHERE call < {kept}", (call,))
-        self._db.execute("DELETE FROM marks WHERE call < ?", (call,))
+        self.db.execute(f"DELETE FROM replays WHERE call < {kept}", (call,))
+        self.db.execute("DELETE FROM marks WHERE call < ?", (call,))
         self._drop_fingerprints()
         self.note("dropped_before", call)
 
     def _drop_fingerprints(self) -> None:
         """Slots are handed out in order, so what is older than all that the calls refer to is of no use."""
-        needed = self._db.execute(
+        needed = self.db.execute(
             f"SELECT value >> {LOG_SHIFT}, min(value) "
             "FROM (SELECT value FROM (SELECT pre AS slots FROM details UNION ALL SELECT post FROM details), "
             "json_each(slots) UNION ALL SELECT slot FROM first_slots "
@@ -274,7 +274,7 @@ class Database:
         for log, oldest in needed:
             start, end = log << LOG_SHIFT, oldest - _IN_USE
             if end > start:
-                self._db.execute("DELETE FROM fingerprints WHERE slot >= ? AND slot < ?", (start, end))
+                self.db.execute("DELETE FROM fingerprints WHERE slot >= ? AND slot < ?", (start, end))
                 self._fingerprints[log] = max(self._fingerprints.get(log, start), end)
 
     def _insert(self, table: str, rows: Sequence[codec.Row]) -> None:
@@ -295,17 +295,17 @@ class Database:
             sql = f"INSERT OR REPLACE INTO {into} VALUES {', '.join([marks] * count)}"
             given = values[at : at + count * width]
             try:
-                self._db.execute(sql, given)
+                self.db.execute(sql, given)
             except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is not UTF-8
-                self._db.execute(sql, [codec.storable(v) if isinstance(v, str) else v for v in given])
+                self.db.execute(sql, [codec.storable(v) if isinstance(v, str) else v for v in given])
             at += count * width
 
     def checkpoint(self) -> None:
         """Now and then, bring the write-ahead log to the file: the disk may take its time for that."""
-        if self.has_log and self._db.total_changes - self._in_file > _ROWS_IN_LOG:
-            self._in_file = self._db.total_changes
+        if self.has_log and self.db.total_changes - self._in_file > _ROWS_IN_LOG:
+            self._in_file = self.db.total_changes
             with suppress(sqlite3.Error):  # a reader is busy, or the disk is full: another time
-                self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                self.db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     @property
     def size(self) -> int:
@@ -322,10 +322,10 @@ class Database:
             with self:
                 self.note("ended_ns", time.time_ns())
             with suppress(sqlite3.OperationalError):  # a reader is busy: the log stays beside it
-                self._db.execute("PRAGMA journal_mode=DELETE")
+                self.db.execute("PRAGMA journal_mode=DELETE")
         finally:
-            self._db.close()
+            self.db.close()
 
     def abandon(self) -> None:
         with suppress(sqlite3.Error):
-            self._db.close()
+            self.db.close()
