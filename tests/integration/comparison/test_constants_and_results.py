@@ -153,7 +153,7 @@ def test_a_factor_that_adam_takes_out_is_noted() -> None:
 
     result = kernelscope.compare(train, lambda: train(64.0))
     assert result.status == 0 or result.problem, result.details()
-    assert any("aten.mul_.Tensor" in note and "changes what" in note for note in result.notes), (
+    assert any("aten.mul_.Tensor" in note and "changes an input of" in note for note in result.notes), (
         result.details()
     )
     assert not kernelscope.compare(train, train).notes

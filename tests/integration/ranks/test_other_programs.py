@@ -168,7 +168,7 @@ def test_a_flip_in_a_table_that_only_compiled_code_reads_is_named(
         assert result.first is not None
         assert (result.first.kind, result.first.suspects, result.first.step) == ("changed-in-memory", (1,), 2)
         assert result.first.graph
-        assert "had one value on all ranks in the 2 earlier calls" in result.first.reason
+        assert "had the same value on all ranks in the 2 earlier calls" in result.first.reason
     assert in_memory.to_json()["by_rank"] == kernelscope.ranks(tmp_path / "tables").to_json()["by_rank"]
 
 
