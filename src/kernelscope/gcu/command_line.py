@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kernelscope.gcu.choreo.cpp.compiler_words import in_words
 from kernelscope.gcu.choreo.cpp.to_cpp import Translation
+from kernelscope.gcu.choreo.cpp.words.compiler_words import in_words
 from kernelscope.gcu.choreo.syntax.tree import HostCode
 from kernelscope.native.compiler import NativeError
 

@@ -9,7 +9,7 @@ import pytest
 
 from kernelscope.gcu import toolchain
 from kernelscope.gcu.choreo import ChoreoError, translate
-from kernelscope.gcu.choreo.cpp import compiler_words
+from kernelscope.gcu.choreo.cpp.words import compiler_words
 from kernelscope.gcu.choreo.cpp.words.call_words import of_call
 
 KERNELS = """__cok__ {
