@@ -29,7 +29,7 @@ import kernelscope
 from kernelscope import KernelCall
 
 HERE = Path(__file__)
-SRC = HERE.parents[2] / "src"
+SRC = HERE.parents[3] / "src"
 
 
 def block(x: Tensor, w: Tensor) -> Tensor:
