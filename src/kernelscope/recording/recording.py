@@ -15,7 +15,7 @@ from kernelscope.events import COMPACT_CALL, CompactCall, Finding, Graph, GraphC
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.cuda_graphs.tree_graphs import drop_tree_graphs
 from kernelscope.probes.dynamo.eval_frames import EarlierFrames, current_stance
-from kernelscope.probes.dynamo.nothing_compiled import nothing_compiled, ran_in_eager
+from kernelscope.probes.dynamo.nothing_compiled import NOTHING_RAN, nothing_compiled, ran_in_eager
 from kernelscope.probes.eager.unseen_operators import WATCH
 from kernelscope.probes.listener import ignore
 from kernelscope.probes.own_work import own_fault, unseen
@@ -174,12 +174,14 @@ class Recording(LaunchRecorder):
                     self.finding(finding)
             return
         nothing = self._kernels.nothing_matched(self._steps, ran_in_others=self._missed_graphs)
-        wanted = self._says_why_empty and (bool(frames) or self.config.ops != "all")
         # Where there are findings, something else is the reason.
         elsewhere = self._missed_graphs or self._graph_raised or self.noted
-        if nothing is None and wanted and not elsewhere:
+        if nothing is None and self._says_why_empty and not elsewhere:
             try:
-                nothing = nothing_compiled(frames, self._earlier, stances, turned_off, len(self._graphs))
+                if self.config.ops == "all" and not frames:
+                    nothing = NOTHING_RAN
+                else:
+                    nothing = nothing_compiled(frames, self._earlier, stances, turned_off, len(self._graphs))
             except Exception:
                 nothing = own_fault("finding out why nothing compiled ran")
         if nothing is not None:

@@ -102,3 +102,22 @@ def test_dataloader_workers_record_nothing(tiny: Program) -> None:
     assert not run.select(kernel="*square*")
     assert not run.select(kernel="*pow*")
     assert len(run.select(kind="cpp")) == 1
+    (finding,) = run.findings
+    assert finding.kind == "unseen-operators"
+    assert "a process that this one forked" in finding.message
+
+
+def test_a_child_that_only_allocates_or_records_its_operators_is_no_finding() -> None:
+    def allocates() -> None:
+        torch.empty(8).view(2, 4).detach()
+
+    def records() -> None:
+        with kernelscope.record(ops="all") as own:
+            torch.ones(3).sin()
+        assert len(own)
+
+    with kernelscope.record(ops="all") as run:
+        torch.ones(3).sin()
+        in_child(allocates)
+        in_child(records)
+    assert not run.findings

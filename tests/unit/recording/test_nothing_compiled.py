@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -234,6 +235,14 @@ def test_graphs_that_launch_nothing() -> None:
     said = told(lambda: torch.compile(lambda x: x.view(2, 2))(X))
     assert "nothing to launch (results are inputs, views, empty or on the meta device)" in said
     assert "1 compiled graph ran, with nothing to launch" in told(lambda: torch.compile(plus)(torch.empty(0)))
+
+
+def test_not_even_an_operator_ran() -> None:
+    with kernelscope.record(ops="all") as run:
+        np.add(X.numpy(), 1)
+    (finding,) = run.findings
+    assert finding.kind == "nothing-compiled"
+    assert "nor an operator of torch ran in this process" in finding.message
 
 
 def test_it_was_compiled_before() -> None:

@@ -20,6 +20,12 @@ _NOTHING = "results are inputs, views, empty or on the meta device"
 _TORCHS_SCRIPTS = "__torch__.torch."
 _SEE_OPERATORS = 'ops="all" (on the command line --ops all) records eager operators'
 
+NOTHING_RAN = Finding(
+    "nothing-compiled",
+    "neither compiled code nor an operator of torch ran in this process while it was recorded; what other "
+    "processes run, and functions of C++ or numpy that compute without torch's operators, are not recorded",
+)
+
 
 def nothing_compiled(
     frames: Sequence[TriedFrame],

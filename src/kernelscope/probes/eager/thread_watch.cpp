@@ -32,9 +32,28 @@ thread_local std::uint64_t counted_in = 0;
 thread_local int depth = 0;
 thread_local std::shared_ptr<Counts> mine;
 
+// In a forked child: where its parent is told that an operator ran here, until one has.
+std::atomic<bool> tells{false};
+std::mutex& told_lock = *new std::mutex;
+std::vector<char*>& told = *new std::vector<char*>;
+const char* const computes_nothing[] = {
+    "aten::empty", "aten::empty_strided", "aten::detach", "aten::detach_", "aten::alias", "aten::view",
+    "aten::as_strided", "aten::set_", "aten::resize_", "aten::lift_fresh", "aten::unbind", "aten::select"};
+
+void tell(const char* name) {
+  if (std::strstr(name, "::") == nullptr) return;
+  for (const char* each : computes_nothing)
+    if (std::strcmp(name, each) == 0) return;
+  std::lock_guard<std::mutex> guard(told_lock);
+  for (char* byte : told) *byte = 1;
+  told.clear();
+  tells = false;
+}
+
 struct Counted : at::ObserverContext {};
 
 std::unique_ptr<at::ObserverContext> begins(const at::RecordFunction& function) {
+  if (tells.load(std::memory_order_relaxed)) tell(function.name());
   const auto now = session.load(std::memory_order_relaxed);
   if (has_mode_in == now || !(now & 1)) return nullptr;
   if (c10::impl::dispatch_mode_enabled()) {
@@ -60,6 +79,12 @@ void ends(const at::RecordFunction&, at::ObserverContext* context) {
   if (context != nullptr) --depth;
 }
 
+void listen() {
+  if (handle == at::INVALID_CALLBACK_HANDLE)
+    handle = at::addGlobalCallback(
+        at::RecordFunctionCallback(begins, ends).scopes({at::RecordScope::FUNCTION}));
+}
+
 }  // namespace
 
 extern "C" {
@@ -70,9 +95,7 @@ void kernelscope_watch_start() {
     all.clear();
   }
   session.fetch_add(session.load() & 1 ? 2 : 1);
-  if (handle == at::INVALID_CALLBACK_HANDLE)
-    handle = at::addGlobalCallback(
-        at::RecordFunctionCallback(begins, ends).scopes({at::RecordScope::FUNCTION}));
+  listen();
 }
 
 void kernelscope_watch_stop() {
@@ -84,6 +107,15 @@ void kernelscope_watch_stop() {
 // In a forked child: another thread of the parent may have held a lock.
 void kernelscope_watch_forget() {
   if (session.load() & 1) session.fetch_add(1);
+}
+
+// In a forked child: a byte of memory that it shares with its parent; null: no more.
+void kernelscope_watch_tell(char* byte) {
+  std::lock_guard<std::mutex> guard(told_lock);
+  if (byte == nullptr) told.clear();
+  else told.push_back(byte);
+  tells = !told.empty();
+  if (tells) listen();
 }
 
 // Lines "thread<tab>its name<tab>operator<tab>count"; returns how many bytes there are, whether or not they fit.

@@ -57,6 +57,8 @@ class ThreadWatch:
         self.start = self._library.kernelscope_watch_start
         self.stop = self._library.kernelscope_watch_stop
         self.forget = self._library.kernelscope_watch_forget
+        self.tell = self._library.kernelscope_watch_tell
+        self.tell.argtypes = [ctypes.c_void_p]
 
     def computes(self) -> bool:
         """Whether it counts an operator of a thread without a mode."""
@@ -104,6 +106,11 @@ class OperatorWatch:
     def forget(self) -> None:
         if LIBRARY.loaded is not None:
             LIBRARY.loaded.forget()
+
+    def tell(self, address: int | None) -> None:
+        """In a forked child: a byte for its first operator; None: it records for itself."""
+        if LIBRARY.loaded is not None:
+            LIBRARY.loaded.tell(address)
 
     def counts(self) -> Counts:
         return LIBRARY.loaded.counts() if LIBRARY.loaded is not None else Counter()

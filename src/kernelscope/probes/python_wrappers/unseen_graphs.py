@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import mmap
 import os
@@ -24,18 +25,34 @@ _FORKED = Finding(
 )
 
 
+_FORKED_OPERATORS = Finding(
+    "unseen-operators",
+    "a process that this one forked, such as a worker of a DataLoader, ran eager operators, which are not "
+    'recorded: a forked child records nothing. Start it with "spawn" under `kernelscope run`, or open a '
+    "recording in it",
+)
+
+
 class InChildren:
-    """A byte that a process shares with the children that it forks: whether one of them ran a graph."""
+    """Bytes that a process shares with the children that it forks: whether one ran a graph, or operators."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, 1)
+        self._memory = mmap.mmap(-1, 2)
+        self._operators = ctypes.c_char.from_buffer(self._memory, 1)
+
+    @property
+    def operators(self) -> int:
+        """The address of the byte for operators."""
+        return ctypes.addressof(self._operators)
 
     def ran(self) -> None:
         self._memory[0] = 1
 
     @property
     def finding(self) -> Finding | None:
-        return _FORKED if self._memory[0] else None
+        if self._memory[0]:
+            return _FORKED
+        return _FORKED_OPERATORS if self._memory[1] else None
 
 
 class FirstGraph(PatchSet):
