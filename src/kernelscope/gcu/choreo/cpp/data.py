@@ -7,16 +7,19 @@ from typing import Any
 
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
+from kernelscope.gcu.choreo.syntax.walk import nodes
 
 from .shapes import Dim, add, contiguous, dim, is_contiguous, mul, product, same, shown
 from .sizes.tiles import Tiles, as_dim, is_unproven, outside, shown_range
-from .values import FRACTIONS, Buffers, Data, Events, Future, Scalar
+from .values import FRACTIONS, Buffers, Data, Events, Future, Scalar, Scope
+from .words.advice import OF_ELEMENTS, of_undeclared_call
 
 
 class DataExpressions(Tiles):
     """The part of expressions that speaks of data; the other part gives it numbers."""
 
     value: Any
+    scope: Scope
     _named: Any
 
     # -- data ------------------------------------------------------------------------------------------
@@ -109,6 +112,21 @@ class DataExpressions(Tiles):
             return replace(of, counts=rest, offset=flat)
         first = replace(of.first, offset=mul(flat, product(of.first.shape)))
         return Buffers(first, rest) if rest else first
+
+    def refuse_element(self, e: tree.Derive | tree.Item) -> None:
+        """`x[1]` and `x(1)` of data: as spans they would be numbers, but elements are meant."""
+        if isinstance(e, tree.Derive) and any(isinstance(each, tree.Extent) for each in nodes(e.items)):
+            return
+        inner = e.of
+        while isinstance(inner, tree.Derive):
+            inner = inner.of
+        if not isinstance(inner, tree.Name):
+            return
+        known = self.scope.find(inner.id)
+        if known is None and isinstance(e, tree.Item):
+            raise ChoreoError(of_undeclared_call(inner.id), e.span)
+        if isinstance(known, Data | Future):
+            raise ChoreoError(OF_ELEMENTS, e.span)
 
     def _span_as(self, data: Data, shape: tuple[Dim, ...], span: Span) -> Data:
         if not data.is_dense and not is_contiguous(data.shape, data.strides):

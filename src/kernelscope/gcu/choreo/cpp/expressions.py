@@ -24,6 +24,7 @@ from .values import (
     Value,
     bounded,
 )
+from .words.advice import of_number
 
 SIZES = {  # `|f32|`: the bytes of one element
     **{e: int(e.lstrip("bsuf")) // 8 for e in tree.ELEMENTS},
@@ -60,19 +61,20 @@ class Expressions(CallExpressions):
             case tree.Member(name="data"):
                 return self.data(e)
             case tree.Item():
+                self.refuse_element(e)
                 return self._item(e)
             case tree.Derive():
                 array = self.array_item(e)
                 if array is not None:
                     return array
+                self.refuse_element(e)
                 extents = self.dims_of(e.of)
                 return Several(tuple(self._derived(item, extents) for item in e.items))
             case tree.Count(operand=tree.Name(id=kind)) if kind in SIZES and self.scope.find(kind) is None:
                 return dim(SIZES[kind])
             case tree.Count():
                 operand = self.value(e.operand)
-                parts = operand.items if isinstance(operand, Several) else (operand,)
-                if any(isinstance(i, Scalar | Bounded) for i in parts):
+                if any(isinstance(i, Scalar | Bounded) for i in getattr(operand, "items", (operand,))):
                     raise ChoreoError("only data and spans have a number of elements", e.span)
                 shape = operand.shape if isinstance(operand, Data) else self.dims_of(e.operand)
                 return product(shape)
@@ -161,7 +163,7 @@ class Expressions(CallExpressions):
             case Several() if len(value.items) == 1:
                 only = value.items[0]
                 return self._number(only)
-        raise ChoreoError("expected a single number here", e.span)
+        raise ChoreoError(of_number(value), e.span)
 
     def assignable(self, e: tree.Expr) -> Scalar:
         """A number that a variable or an element can get."""

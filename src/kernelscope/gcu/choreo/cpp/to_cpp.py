@@ -79,7 +79,7 @@ def _translate(
             taken.add(item.name)
             choices = check_waits(item)
             if cpp is not None:
-                _check_calls(item, cpp)
+                _check_calls(item, cpp, frozenset(f.name for f in program.functions))
             made = CppFunction(item, elide, checked, file, choices, in_blocks, as_threads, cpp)
             functions.append(made.translate())
             parts.append(functions[-1].cpp)
@@ -113,8 +113,11 @@ def _own_cpp(program: tree.File) -> str | None:
     return None if re.search(r'^\s*#\s*include\s*"', cpp, re.MULTILINE) else cpp
 
 
-def _check_calls(function: tree.Function, cpp: str) -> None:
+def _check_calls(function: tree.Function, cpp: str, functions: frozenset[str]) -> None:
     """What is called must be somewhere in the file's C++."""
     for each in nodes(function.body):
         if isinstance(each, tree.Call | tree.CallValue) and not is_in(each.name, cpp):
+            if each.name in functions:
+                message = f"`{each.name}` is a `__co__` function, which only host code calls"
+                raise ChoreoError(f"{message}; write what both need as a kernel in C++", each.span)
             raise ChoreoError(f"there is no kernel `{each.name}` in the C++ of this file", each.span)

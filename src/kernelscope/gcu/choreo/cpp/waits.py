@@ -209,7 +209,8 @@ def _chain(name: str, dma: tree.Dma, c: _Checked) -> None:
 def _turn(names: tuple[str, ...], span: Span, c: _Checked) -> None:
     for name in names:
         if name not in c.states:
-            raise ChoreoError(f"`{name}` is not a future", span)
+            message = "only what copies give can be exchanged: `f = dma.copy … => local;`"
+            raise ChoreoError(f"`{name}` is not a future; {message}", span)
     c.forget({*names})  # tiles of what they hold
     moved = [c.states[n] for n in (*names[1:], names[0])]
     c.states.update(zip(names, moved, strict=True))

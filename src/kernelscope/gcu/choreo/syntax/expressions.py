@@ -25,6 +25,7 @@ LEVELS = (
     ("&",),
     ("#", "#-", "#+", "#*", "#/", "#%"),
 )
+_WORDS_OF_PYTHON = {"and": "; write `&&`", "or": "; write `||`", "not": "; write `!`"}
 SHIFT = 4  # inside <…>, where > ends the list
 
 
@@ -79,7 +80,10 @@ class Cursor:
     def wrong(self, message: str) -> ChoreoError:
         found = self.token
         shown = found.text if found.kind == "end" else f"`{found.text}`"
-        return ChoreoError(f"{message}, found {shown}", found.span)
+        advice = _WORDS_OF_PYTHON.get(found.text, "") if found.kind == "name" else ""
+        if found.text == "=" and message.endswith("`)`"):
+            advice = "; equality is written `==`"
+        return ChoreoError(f"{message}, found {shown}{advice}", found.span)
 
     def separated(self, item: Callable[[Cursor], _T], end: str = "") -> list[_T]:
         """What stands between commas: up to and including a closing mark, or at least one item."""

@@ -51,9 +51,8 @@ def tokens(source: str, lines: Lines, start: int, end: int) -> list[Token]:
     at, fresh = start, True
     while at < end:
         match = _TOKEN.match(source, at, end)
-        if match is None:
-            what = source[at : at + 10].split("\n")[0]
-            raise ChoreoError(f"unexpected text {what!r}", lines.span(at))
+        if match is None or (source.startswith("/*", at) and match.lastgroup == "mark"):
+            raise ChoreoError(_unexpected(source[at : at + 10].split("\n")[0]), lines.span(at))
         kind, text = _kind(match), match.group()
         if kind == "space":
             fresh = fresh or "\n" in text
@@ -63,6 +62,16 @@ def tokens(source: str, lines: Lines, start: int, end: int) -> list[Token]:
         at = match.end()
     found.append(Token("end", "the end of the function", lines.span(max(start, end - 1)), end, True))
     return found
+
+
+def _unexpected(text: str) -> str:
+    if text[0] == '"':
+        return 'this text is never closed; write a `"` at its end, on the same line'
+    if text[0] == "'":
+        return 'characters and texts stand between double quotes: "a"'
+    if text.startswith("/*"):
+        return "this comment is never closed; write `*/` at its end"
+    return f"unexpected text {text!r}"
 
 
 def _kind(match: re.Match[str]) -> str:

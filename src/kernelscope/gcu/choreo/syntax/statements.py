@@ -99,13 +99,21 @@ def _named(c: Cursor) -> list[tree.Stmt]:
         return found
     target = expression(c)
     if not isinstance(target, tree.At):
-        raise ChoreoError("only a name or data.at(…) can be assigned to", start)
+        raise ChoreoError(_no_target(target, following), start)
     op = c.next()
     if op.text not in _UPDATES:
         raise ChoreoError(f"expected an assignment, found `{op.text}`", op.span)
     value = expression(c)
     c.expect(";", "after an assignment")
     return [tree.Store(target, value, op.text, span=start)]
+
+
+def _no_target(found: tree.Expr, following: Token) -> str:
+    if isinstance(found, tree.Derive):
+        return "an element of data is written `.at(i, j)`, not as in host code"
+    if isinstance(found, tree.Item) and following.text == "(":
+        return "this statement does nothing; a function of the C++ in this file is called by `call name(…);`"
+    return "only a name or data.at(…) can be assigned to"
 
 
 def _assignment(c: Cursor) -> tree.Stmt:
@@ -301,6 +309,12 @@ _NOT_HERE = {
     "for": "is C++; a loop of Choreo is `foreach i in [n] { … }`",
     "const": "is C++; a variable that is not `mutable` is constant, so leave it out",
     "auto": "is C++; write `name = value;`",
+    **dict.fromkeys(("unsigned", "long", "char", "size_t"), "is a type of C++; use s32, u32, s64, u8 …"),
+    "switch": "is C++; write `if … else if …`",
+    "do": "is C++; write `while (…) { … }`",
+    "else": "has no `if` before it",
+    "__co__": "begins another function, which cannot stand inside this one; close this one first",
+    "__syncthreads": "is CUDA's; all threads of a block wait at `sync.shared;`",
     "__cok__": "holds C++, which stands outside of functions; move it above the `__co__`",
     "__call_tcle": "calls a vector library of the hardware; write `call` and a kernel in plain C++",
 }

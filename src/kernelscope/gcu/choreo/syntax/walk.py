@@ -157,6 +157,8 @@ def with_values(dims: Any, before: tree.Block) -> Any:
     """Expressions in which each name of a value that stands before them is that value."""
     for each in reversed(before):
         match each:
+            case tree.Assign(op="=", value=tree.Dma(kind="copy", source=tree.Expr() as value)):
+                dims = _replaced(dims, each.name, value)  # which has the same shape
             case tree.Assign(op="=", value=tree.Expr() as value) if not isinstance(value, tree.Dma):
                 dims = _replaced(dims, each.name, value)
             case tree.DeclareScalar(is_mutable=False, init=tree.Expr() as value):
@@ -166,7 +168,8 @@ def with_values(dims: Any, before: tree.Block) -> Any:
     for each in nodes(dims):
         if isinstance(each, tree.Name) and each.id in declared(before):
             message = (
-                f"the result is made before the function runs, and `{each.id}` of its shape while it runs"
+                f"the result is made before the function runs, and `{each.id}` of its shape while it runs; "
+                "write its size in numbers, or in dimensions of the parameters"
             )
             raise ChoreoError(message, each.span)
     return dims

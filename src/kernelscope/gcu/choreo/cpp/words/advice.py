@@ -1,9 +1,12 @@
-"""What to write instead of an assignment that cannot be."""
+"""What to write instead of what cannot be."""
 
 from __future__ import annotations
 
-from kernelscope.gcu.choreo.cpp.values import Bounded, Buffers, Data, Future, Scalar, Value
+from kernelscope.gcu.choreo.cpp.shapes import shown
+from kernelscope.gcu.choreo.cpp.values import Bounded, Buffers, Data, Events, Future, Scalar, Several, Value
 from kernelscope.gcu.choreo.syntax import tree
+
+OF_ELEMENTS = "an element of data is written `.at(i, j)`, not as in host code"
 
 
 def of_assignment(name: str, known: Value | None, parameters: tuple[tree.Parameter, ...]) -> str:
@@ -29,3 +32,25 @@ def _advice(name: str, known: Value | None, parameters: tuple[tree.Parameter, ..
         case Bounded():
             return "; only its loop or `parallel` gives it a value"
     return "; choose another name"
+
+
+def of_number(value: Value) -> str:
+    """The sentence where a program needs one number and has something else."""
+    match value:
+        case Data() | Future():
+            data = value if isinstance(value, Data) else value.data
+            shape = "" if data is None else f" of shape {shown(data.shape)}"
+            return f"a number is expected here, not data{shape}; write `.at(…)` for one of its elements"
+        case Several():
+            many = f"{len(value.items)} numbers"
+            return f"a number is expected here, not {many}; name one of them by its place: `x.span(0)`"
+        case Buffers():
+            return "a number is expected here, not an array of buffers; write `b[…].at(…)` for an element"
+        case Events():
+            return "a number is expected here, not an event; an event is only triggered and waited for"
+    return "a number is expected here"
+
+
+def of_undeclared_call(name: str) -> str:
+    """The sentence for `f(x)` where no variable has that name."""
+    return f"`{name}` is not declared; a function of the C++ in this file is called by `call {name}(…)`"

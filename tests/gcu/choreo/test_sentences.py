@@ -1,0 +1,60 @@
+"""Mistakes that people make: each gets a sentence that says what, where, and what to write instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelscope.gcu.choreo import ChoreoError, translate
+
+HEAD = """__cok__ { void k(int* a) {} }
+__co__ void g(s32 [4] x) { }
+__co__ void f(s32 [4] x, s32 [2, 3] y, int n) {
+"""
+MISTAKES = {
+    "x.at(0) = x[1];": "an element of data is written `.at(i, j)`, not as in host code",
+    "y.at(0, 0) = y[1][2];": "an element of data is written `.at(i, j)`",
+    "y.at(0, 0) = y(1);": "an element of data is written `.at(i, j)`",
+    "x[0] = 1;": "an element of data is written `.at(i, j)`",
+    "x.at(0) = y + 1;": "a number is expected here, not data of shape [2, 3]; write `.at(…)` for one of its",
+    "a = dma.copy x => local; x.at(0) = a * 2;": "not data of shape [4]; write `.at(…)`",
+    "x.at(0) = y.span;": "a number is expected here, not 2 numbers; name one of them by its place",
+    "local s32 [4] b[2]; x.at(0) = b;": "not an array of buffers; write `b[…].at(…)`",
+    "x.at(0) = twice(n);": "`twice` is not declared; a function of the C++ in this file is called by",
+    "twice(n);": "does nothing; a function of the C++ in this file is called by `call name(…);`",
+    "call g(x);": "`g` is a `__co__` function, which only host code calls; write what both need as a kernel",
+    "if (n = 1) { }": "expected `)`, found `=`; equality is written `==`",
+    "if (n == 1 and n == 2) { }": "expected `)`, found `and`; write `&&`",
+    "local s32 [4] b, c; swap(b, c);": "`b` is not a future; only what copies give can be exchanged",
+    'println("open);': 'this text is never closed; write a `"` at its end, on the same line',
+    "println('a');": "characters and texts stand between double quotes",
+    "/* x.at(0) = 1;": "this comment is never closed; write `*/` at its end",
+    "else { }": "`else` has no `if` before it",
+    "__co__ void h() { }": "begins another function, which cannot stand inside this one",
+    "__syncthreads();": "`__syncthreads` is CUDA's; all threads of a block wait at `sync.shared;`",
+    "unsigned v = 1;": "`unsigned` is a type of C++; use s32, u32, s64, u8",
+    "do { } while (n > 0);": "`do` is C++; write `while (…) { … }`",
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_a_mistake_gets_advice(text: str) -> None:
+    with pytest.raises(ChoreoError) as caught:
+        translate(f"{HEAD}{text}\n}}", "bad.co")
+    assert MISTAKES[text] in caught.value.message
+    assert caught.value.line == 4
+
+
+SHAPED = """__co__ auto f(s32 [4, 6] x) {
+  g = MAKE x.subspan(2, 3).at(1, 1) => local;
+  s32 [g.span] out;
+  dma.copy g => out;
+  return out;
+}
+"""
+
+
+def test_the_shape_of_a_result_may_be_that_of_a_copy() -> None:
+    """A pad has another shape, which is only known where it is made."""
+    assert "mdspan<2>(2, 3)" in translate(SHAPED.replace("MAKE", "dma.copy"), "f.co").cpp
+    with pytest.raises(ChoreoError, match="write its size in numbers, or in dimensions of the parameters"):
+        translate(SHAPED.replace("MAKE", "dma.pad<{0, 0}, {0, 1}, {0, 0}, 0>"))
