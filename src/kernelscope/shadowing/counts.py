@@ -56,8 +56,20 @@ class Counts:
         if self.regions:
             traced = f", {self.traced_regions} of them as Dynamo traced them" if self.traced_regions else ""
             parts.append(f"{counted(self.regions, 'compiled function')} compared with eager{traced}")
-        shares = [f"{_percent(share)} of {_NAMES[name]}" for name, share in self.shares.items()]
-        return f"{'; '.join(parts)}. Judged: {', '.join(shares)}."
+        shares = [
+            f"{_percent(share)} of {_NAMES[name]}" for name, share in self.shares.items() if self._has(name)
+        ]
+        return f"{'; '.join(parts)}." + (f" Judged: {', '.join(shares)}." if shares else "")
+
+    def _has(self, name: str) -> bool:
+        """Whether there was anything to judge: all of nothing says nothing."""
+        counts = {
+            "launches": self.launches,
+            "bytes": self.bytes + self.unjudged_bytes,
+            "steps": self.stages + self.unjudged_stages,
+            "functions": self.regions + self.unjudged_regions,
+        }
+        return counts[name] > 0
 
 
 _NAMES = {

@@ -106,6 +106,8 @@ def test_a_decomposition_that_draws_from_another_distribution_is_named(
         "wrong-stage", "decomposition", str(operator),
     ), str(result)  # fmt: skip
     assert "distribution" in culprit.reason
+    assert culprit.origin[0].line == function.__code__.co_firstlineno, culprit.line
+    assert f"computes: {culprit.argument}" in str(result).partition("\n")[0]
 
 
 def test_a_lowering_that_draws_with_other_arguments_is_named() -> None:

@@ -117,6 +117,14 @@ def test_our_own_failure_is_never_a_clean_bill() -> None:
     assert "Traceback" in failure["traceback"]
 
 
+def test_all_of_nothing_is_not_judged() -> None:
+    result = ShadowResult()
+    assert result.status == 2
+    assert "Judged" not in str(result)
+    result.counts.launches = 1
+    assert "Judged: 100 % of launches." in str(result)
+
+
 def test_what_is_wrong_stays_wrong_where_we_failed_too() -> None:
     result = clean()
     result.add(culprit())

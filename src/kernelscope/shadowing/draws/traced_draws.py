@@ -17,6 +17,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves, tree_map
 
+from kernelscope.events import Frame
 from kernelscope.probes.compiler_steps.fx_stages import Traced
 from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.generator_state import seeded
@@ -26,6 +27,7 @@ from kernelscope.shadowing.regions.copies import Snapshot
 from kernelscope.shadowing.regions.operator_modes import Notes
 from kernelscope.shadowing.steps.blame import Blame, arguments_in_words
 from kernelscope.shadowing.steps.difference import Difference
+from kernelscope.shadowing.steps.lines import frames_of
 from kernelscope.shadowing.steps.tape import Tape, drawing_as_compiled
 from kernelscope.shadowing.steps.traced_graphs import WithoutEffects, run_traced
 
@@ -45,6 +47,7 @@ class _Call:
     run: Callable[[Any, Any], Any]
     args: Any
     kwargs: Any
+    origin: tuple[Frame, ...] = ()
 
 
 def wrong_draw(graph: GraphModule, inputs: Snapshot, traced: Traced) -> tuple[Blame, Difference] | None:
@@ -91,7 +94,7 @@ class _Keeps(WithoutEffects):
             key = _name(n), str(tree_map(described, (args, kwargs)))
             if key not in self._calls:
                 run: Any = partial(getattr(self, n.op), n.target)
-                self._calls[key] = _Call(n.name, _name(n), run, *_apart((args, kwargs)))
+                self._calls[key] = _Call(n.name, _name(n), run, *_apart((args, kwargs)), frames_of(n))
         return super().run_node(n)
 
 
@@ -116,8 +119,9 @@ def _blame(call: _Call, traced: Traced) -> Blame:
         run: Any = partial(_call, operator)
         inner = _Call(call.node, str(operator), run, *_apart((args, kwargs)))
         if _why_other(inner, traced):
-            return Blame("decomposition", str(operator), arguments_in_words(operator, args, kwargs))
-    return Blame("decomposition", call.name)
+            words = arguments_in_words(operator, args, kwargs)
+            return Blame("decomposition", str(operator), words, call.origin)
+    return Blame("decomposition", call.name, origin=call.origin)
 
 
 def _why_other(call: _Call, traced: Traced) -> str:

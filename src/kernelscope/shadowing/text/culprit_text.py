@@ -29,7 +29,8 @@ def headline(culprit: Culprit) -> str:
     at = f" at {_frame(culprit.origin[0])}" if culprit.origin else ""
     is_function = kind.subject == "function"
     because = f", because of {_with_article(culprit.step)}" if is_function and culprit.step else ""
-    what = how_wrong(culprit.numbers) or ("" if is_function else culprit.buffer) or culprit.argument
+    where = culprit.buffer if kind.subject not in ("function", "stage") else ""
+    what = how_wrong(culprit.numbers) or where or culprit.argument
     words = f"{culprit.verdict}: {_subject(culprit)}{at} {kind.sentence}{because}"
     return words + (f": {what}" if what else "")
 
