@@ -46,11 +46,15 @@ def frames_of_output(graph: GraphModule, output: str) -> tuple[Frame, ...]:
 
 
 def frames_of_change(before: GraphModule, after: GraphModule, output: str) -> tuple[Frame, ...]:
-    """Of the first node that a pass replaced, among those that this output needs."""
+    """Of the first node that a pass replaced, among those that this output needs.
+
+    If it needs none of them, of the first one at all: it now writes in place to what the output needs.
+    """
     left = {_text(node) for node in after.graph.nodes}
     end = _node_of(before, output)
     needed = _needed_by(end) if end is not None else set(before.graph.nodes)
-    changed = (n for n in before.graph.nodes if n in needed and _text(n) not in left)
+    changed = [n for n in before.graph.nodes if n.op != "output" and _text(n) not in left]
+    changed.sort(key=lambda node: node not in needed)
     return next(filter(None, map(frames_of, changed)), ())
 
 
