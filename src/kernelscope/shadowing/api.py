@@ -59,7 +59,8 @@ def listening(session: Session) -> Iterator[None]:
         LaunchByLaunch(lambda: session.result.note(_NOT_REPLAYED)),
     ]  # fmt: skip
     if session.checks_all:
-        hooks.append(CompiledRegions(session.regions.compiled, session.regions.failed))
+        regions = session.regions
+        hooks.append(CompiledRegions(regions.compiled, regions.failed, regions.uncompiled))
     PROBES.acquire(operators=False, strict=True)
     try:
         for hook in hooks:

@@ -135,7 +135,8 @@ class InProcessTrials:
         if self._check.judges:
             _install(stack, FxStages(session.stage))
             _install(stack, session.results)
-            _install(stack, CompiledRegions(session.regions.compiled, session.regions.failed))
+            regions = session.regions
+            _install(stack, CompiledRegions(regions.compiled, regions.failed, regions.uncompiled))
         BUS.attach(session)
         stack.callback(BUS.detach, session)
         return session

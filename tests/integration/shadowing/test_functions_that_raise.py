@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from unittest import mock
+
 import pytest
 import torch
+from torch._inductor import lowering
 from torch.utils.checkpoint import checkpoint
 
 import kernelscope
@@ -67,3 +71,26 @@ def test_in_both_it_raises() -> None:
     assert not result.culprits, str(result)
     assert not result.failures, str(result)
     assert result.counts.regions == 2
+
+
+@pytest.mark.parametrize("goes_on", ["caught", "in eager"])
+def test_what_cannot_be_compiled_is_not_judged(goes_on: str) -> None:
+    """The program goes on without it: what it computed is not what compiled code computes."""
+
+    def fails(*_: object) -> None:
+        raise NotImplementedError("not here")
+
+    torch._dynamo.reset()
+    is_caught = goes_on == "caught"
+    with (
+        mock.patch.dict(lowering.lowerings, {torch.ops.aten.erfc.default: fails}),
+        torch._dynamo.config.patch(suppress_errors=not is_caught),
+        kernelscope.shadow() as result,
+    ):
+        torch.compile(lambda x: x.cos() + 1)(torch.randn(4))
+        with pytest.raises(Exception, match="not here") if is_caught else nullcontext():
+            torch.compile(lambda x: torch.special.erfc(x) * 2)(torch.randn(4))
+    assert result.status == 2, str(result)
+    assert result.counts.shares["functions"] == 0.5
+    assert any("could not be compiled" in each.reason for each in result.unchecked), result.details()
+    assert not result.failures, result.details()

@@ -48,15 +48,17 @@ class TracedRegion:
 class CompiledRegions(PatchSet):
     """The probe: `compiled` may put another callable in place of each compiled one.
 
-    `failed` is told of our own mistakes, which must not end the program.
+    `failed` is told of our own mistakes, which must not end the program, and `uncompiled` of what the backend
+    could not compile.
     """
 
     def __init__(
         self,
         compiled: Callable[[TracedRegion, Compiled], Compiled],
         failed: Callable[[str, Exception], None],
+        uncompiled: Callable[[TracedRegion, Exception], None],
     ) -> None:
-        self._compiled, self._failed = compiled, failed
+        self._compiled, self._failed, self._uncompiled = compiled, failed, uncompiled
         super().__init__(Patch(_COMPILE, self._around), Patch(_WRAPPED, _noting_caches))
 
     def _around(self, original: Any) -> Any:
@@ -68,7 +70,12 @@ class CompiledRegions(PatchSet):
                     traced = _traced(output, gm)
                 except Exception as error:
                     self._failed("a compiled function", error)
-            compiled = original(output, gm, *args, **kwargs)
+            try:
+                compiled = original(output, gm, *args, **kwargs)
+            except Exception as error:
+                if traced is not None and not _goes_on(error):
+                    self._uncompiled(traced, error)
+                raise
             try:
                 return compiled if traced is None else self._compiled(traced, compiled)
             except Exception as error:
@@ -76,6 +83,13 @@ class CompiledRegions(PatchSet):
                 return compiled
 
         return call_user_compiler
+
+
+def _goes_on(error: Exception) -> bool:
+    """Dynamo traces once more, or leaves the function uncompiled, and says why."""
+    from torch._dynamo.exc import RestartAnalysis, SkipFrame, Unsupported
+
+    return isinstance(error, RestartAnalysis | SkipFrame | Unsupported)
 
 
 # Compilations in which Dynamo looked past a `functools.lru_cache`, which a run in eager would fill.
