@@ -94,7 +94,8 @@ class _Keeps(WithoutEffects):
             key = _name(n), str(tree_map(described, (args, kwargs)))
             if key not in self._calls:
                 run: Any = partial(getattr(self, n.op), n.target)
-                self._calls[key] = _Call(n.name, _name(n), run, *_apart((args, kwargs)), frames_of(n))
+                apart, named = _apart((args, kwargs))
+                self._calls[key] = _Call(n.name, _name(n), run, apart, named, frames_of(n))
         return super().run_node(n)
 
 
