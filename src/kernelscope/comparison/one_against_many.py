@@ -27,7 +27,7 @@ _RECORD = "record both with --values save --ops all"
 
 
 def diff_sharded(one: str | os.PathLike[str], many: str | os.PathLike[str]) -> ShardedResult:
-    """The first call at which several ranks together do not hold what one process does; false without one.
+    """The first call at which several ranks' values differ from those of one process; false without one.
 
     Both need saved values (values="save"), eager operators (ops="all"), and the same parameters and batch.
 

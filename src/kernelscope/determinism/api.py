@@ -41,7 +41,7 @@ def check_determinism(
     those that have the name of an option.
 
     Arguments, the modules, optimizers and tensors that `fn` refers to, and the random number generators
-    are put back before each call, and once more at the end. A kernel that left other values for the same
+    are put back before each call, and again at the end. A kernel that left other values for the same
     inputs is then launched alone, many times, before it is accused.
 
     runs       how many times; two are enough to see a difference, more see a rarer one

@@ -57,7 +57,7 @@ class Chunk:
         return memory
 
     def forget(self) -> None:
-        """It is retired, and will not be read any more."""
+        """It is retired, and will no longer be read."""
         self.values = self.host = torch.empty(0, dtype=self.values.dtype, device="cpu")
 
     def wait(self) -> torch.Tensor:

@@ -211,7 +211,7 @@ class Fingerprinter(ReservedRows):
         self._values[slot, 0] = HashFailure(str(self.kinds[0]), why)
 
     def forget(self, slot: Slot) -> None:
-        """Slots of this log before this one are on disk, and will not be read any more."""
+        """Slots of this log before this one are on disk, and will no longer be read."""
         log, row = self._log_and_row(slot)
         with self._lock:
             log.forget(row)

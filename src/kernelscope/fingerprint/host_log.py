@@ -26,7 +26,7 @@ class HostLog:
         return self._forgotten + len(self._bits)
 
     def forget(self, before: int) -> None:
-        """Rows before this one will not be read any more."""
+        """Rows before this one will no longer be read."""
         count = before - self._forgotten
         if count > 0:
             del self._bits[:count]

@@ -176,7 +176,7 @@ class DeviceLog:
             self._retired += 1
 
     def forget(self, before: int) -> None:
-        """Rows before this one will not be read any more."""
+        """Rows before this one will no longer be read."""
         for number in range(self._forgotten, min(self._retired, before // CHUNK_ROWS)):
             self._sums[number].forget()
             if self._stats is not None:

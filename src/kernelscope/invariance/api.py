@@ -40,7 +40,7 @@ def check_invariance(
 
     The arguments are given one by one, `check_invariance(fn, x, y, k=1)`, or as a tuple and a dictionary,
     `check_invariance(fn, (x, y), {"k": 1})`. Arguments, the modules and tensors that `fn` refers to, and the
-    random number generators are put back before each run, and once more at the end.
+    random number generators are put back before each run, and again at the end.
 
     dim  the dimension that holds the rows: of each tensor argument that has as many of them as the first one;
          or a tuple with a dimension for each argument, None for one without rows; or a dictionary by name.

@@ -177,7 +177,7 @@ class Run(ABC):
         )
 
     def close(self) -> None:  # noqa: B027
-        """Close what it holds open: the file of a run on disk; a run in memory has none."""
+        """Close the files that it has opened: the file of a run on disk; a run in memory has none."""
 
     def to_pandas(self) -> Any:
         """The calls as a pandas DataFrame, one row each; needs pandas."""

@@ -32,8 +32,9 @@ def diff(a: AnyRun, b: AnyRun, *, calibrate: bool = False) -> Divergence | Compa
     The runs may have other calls: another fusion, another torch, a call more or less. They need hashes
     (values="hash"); with values="save" the numbers are compared as well.
 
-    With `calibrate`, rounding is told from error as compare() does: the first run is the reference, and the
-    result is false when rounding explains every difference. Both need values="save" and ops="all".
+    With `calibrate`, rounding is distinguished from error as compare() does: the first run is the
+    reference, and the result is false when rounding explains every difference. Both need values="save"
+    and ops="all".
 
     Example:
         divergence = kernelscope.diff("train-1", "train-2")
