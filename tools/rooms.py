@@ -13,6 +13,7 @@ import ast
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -92,20 +93,71 @@ def public_homes() -> dict[str, str]:
     return {alias.name: node.module or alias.name for node in found for alias in node.names}
 
 
+@dataclass
+class Looked:
+    """What the rules need to know of a file: a tree of all would take more memory than the tests."""
+
+    imports: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
+    defined: set[str] = field(default_factory=set)  # private names: functions, classes, attributes of self …
+    used: list[tuple[int, str]] = field(default_factory=list)  # private names, with the line
+
+    @staticmethod
+    def at(tree: ast.AST) -> Looked:
+        found, nodes = Looked(), [tree]
+        while nodes:
+            node = nodes.pop()
+            found._add(node)
+            for value in vars(node).values():  # `ast.walk` takes several times as long
+                if type(value) is list:
+                    nodes.extend(each for each in reversed(value) if isinstance(each, ast.AST))
+                elif isinstance(value, ast.AST):
+                    nodes.append(value)
+        return found
+
+    def _add(self, node: ast.AST) -> None:
+        names: list[str] = []
+        if isinstance(node, ast.Attribute):
+            names = [node.attr]
+        elif isinstance(node, ast.Import):
+            self.imports.append(node)
+        elif isinstance(node, ast.ImportFrom):
+            self.imports.append(node)
+            home = node.module or ""
+            is_ours = node.level or home.startswith("kernelscope")
+            names = [*(home.split(".") if is_ours else ()), *(alias.name for alias in node.names)]
+        self.used += ((node.lineno, name) for name in names if is_private(name))
+        self.defined.update(filter(is_private, _defined(node)))
+
+
+def _defined(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+        yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+@cache
+def looked_at() -> dict[str, Looked]:
+    """Each module of the sources, which are read once."""
+    texts = ((name, path.read_text(encoding="utf-8")) for name, path in modules().items())
+    return {name: Looked.at(ast.parse(text)) for name, text in texts}
+
+
 def imported(path: Path, module: str, known: Iterable[str]) -> Iterator[str]:
     """The modules of ours that a file imports, wherever in it, also for type checkers only."""
+    return imported_by(Looked.at(ast.parse(path.read_text(encoding="utf-8"))), path, module, set(known))
+
+
+def imported_by(file: Looked, path: Path, module: str, known: set[str]) -> Iterator[str]:
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    known = set(known)
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in file.imports:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             parents = ["kernelscope", *filter(None, package.split("."))]
             base = ".".join(parents[: len(parents) + 1 - node.level]) if node.level else ""
             base = ".".join(filter(None, (base, node.module)))
             names = [f"{base}.{alias.name}" for alias in node.names]
-        else:
-            continue
         for name in names:
             if name.split(".")[0] != "kernelscope":
                 continue
@@ -119,8 +171,9 @@ def imported(path: Path, module: str, known: Iterable[str]) -> Iterator[str]:
 
 @cache
 def file_edges() -> Edges:
-    known = modules()
-    return {name: set(imported(path, name, known)) for name, path in known.items()}
+    paths, files = modules(), looked_at()
+    known = set(paths)
+    return {name: set(imported_by(files[name], path, name, known)) for name, path in paths.items()}
 
 
 def room_of(module: str) -> str:
@@ -172,42 +225,23 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in FOREIGN
 
 
-def private_names(tree: ast.AST) -> Iterator[str]:
-    """Private names that a file defines: functions, classes, variables, attributes of self."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.id if isinstance(node, ast.Name) else node.attr
-
-
-def private_uses(trees: Mapping[str, ast.AST]) -> Iterator[str]:
+def private_uses(files: Mapping[str, Looked]) -> Iterator[str]:
     """Where a room uses a private member that only other rooms define."""
     homes: dict[str, set[str]] = {}
-    for module, tree in trees.items():
-        for name in filter(is_private, (*module.split("."), *private_names(tree))):
+    for module, file in files.items():
+        for name in (*filter(is_private, module.split(".")), *file.defined):
             homes.setdefault(name, set()).add(room_of(module))
-    for module, tree in trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute):
-                names = [node.attr]
-            elif isinstance(node, ast.ImportFrom):
-                home = node.module or ""
-                is_ours = node.level or home.startswith("kernelscope")
-                names = [*(home.split(".") if is_ours else ()), *(alias.name for alias in node.names)]
-            else:
-                continue
-            for name in filter(is_private, names):
-                owners = homes.get(name, {room_of(module)})
-                if room_of(module) not in owners:
-                    rooms = ", ".join(sorted(owners))
-                    yield f"{module}:{node.lineno} uses {name}, a private member of {rooms}"
+    for module, file in files.items():
+        for line, name in file.used:
+            owners = homes.get(name, {room_of(module)})
+            if room_of(module) not in owners:
+                rooms = ", ".join(sorted(owners))
+                yield f"{module}:{line} uses {name}, a private member of {rooms}"
 
 
 @cache
 def private_uses_in_sources() -> tuple[str, ...]:
-    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules().items()}
-    return tuple(private_uses(trees))
+    return tuple(private_uses(looked_at()))
 
 
 def broken_rules() -> list[str]:

@@ -272,10 +272,12 @@ def test_a_circle_through_a_package_and_a_room_without_a_floor_are_noticed(
 
 def test_a_private_member_of_another_room_is_noticed() -> None:
     defines, uses = "class A:\n    def __init__(self): self._rows = 1", "def f(a): return a._rows"
-    trees = {"store.a": ast.parse(defines), "views.b": ast.parse(uses)}
-    assert list(rooms.private_uses(trees)) == ["views.b:1 uses _rows, a private member of store"]
+    files = {"store.a": rooms.Looked.at(ast.parse(defines)), "views.b": rooms.Looked.at(ast.parse(uses))}
+    assert list(rooms.private_uses(files)) == ["views.b:1 uses _rows, a private member of store"]
 
 
 def test_a_private_module_of_another_room_is_noticed() -> None:
-    trees = {"store._a": ast.parse(""), "views.b": ast.parse("from ..store._a import rows")}
-    assert list(rooms.private_uses(trees)) == ["views.b:1 uses _a, a private member of store"]
+    uses = rooms.Looked.at(ast.parse("from ..store._a import rows"))
+    assert list(rooms.private_uses({"store._a": rooms.Looked(), "views.b": uses})) == [
+        "views.b:1 uses _a, a private member of store"
+    ]
