@@ -1,4 +1,4 @@
-"""The number of a graph call tells whether a recording, or a profiler, was there when it began."""
+"""The number of a graph call tells whether a recording was there when it began."""
 
 from __future__ import annotations
 
