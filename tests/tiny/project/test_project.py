@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[3]
 FOLDERS = (".ci", "src", "tests", "examples", "benchmarks", "docs")
 LOCAL = re.compile("/" + "work/|/" + "tmp/p|pypi" + "-more")  # split, so that this file passes too
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+BESIDE = re.compile(r"(?:__file__\)(?:\.resolve\(\))?|HERE)\.parents\[(\d)\]((?: / \"[^\"]+\")*)")
 NAMED = re.compile(r"`([a-z_]\w*(?:/\w+)*(?:\.(?:py|js|cpp|h|css|html|md)|/|/\w+))`")  # a file or a folder
 LINK = re.compile(r"\]\(<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]: (\S+)|(?:src|href)=\"([^\"]+)\"", re.MULTILINE)
 
@@ -78,6 +79,23 @@ def test_paths_of_the_architecture_exist() -> None:
     assert {"config.py", "cli/programs", "report/page/", "diagnosis/diagnose.py"} <= named
     roots = (ROOT / "src" / "kernelscope", ROOT)
     assert not [path for path in sorted(named) if not any((root / path).exists() for root in roots)]
+
+
+def missing_paths(file: Path, text: str) -> list[Path]:
+    """What a program names by its own place and is not there: it was moved, and counts folders as before."""
+    named = [(file.parents[int(up)], re.findall(r'"([^"]+)"', down)) for up, down in BESIDE.findall(text)]
+    return [path for above, parts in named if not (path := above.joinpath(*parts)).exists()]
+
+
+def test_paths_beside_a_program_exist() -> None:
+    programs = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    assert not [path for file in programs for path in missing_paths(file, file.read_text(encoding="utf-8"))]
+
+
+def test_a_missing_path_beside_a_program_is_noticed() -> None:
+    here = "HERE"  # apart, so that this file passes too
+    text = f'A = Path(__file__).parents[3] / "src"\nB = {here}.parents[2] / "src" / "x"\n'
+    assert missing_paths(Path(__file__), text) == [ROOT / "tests" / "src" / "x"]
 
 
 def test_no_local_paths() -> None:
