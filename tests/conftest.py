@@ -40,7 +40,7 @@ if importlib.util.find_spec("hypothesis"):  # a machine for tests/gpu may lack i
 
 # (module, class, methods): what a probe may patch. A module that is not loaded yet is left alone.
 PATCH_TARGETS = [
-    ("torch._inductor.output_code", "CompiledFxGraph", ("__call__", "post_compile")),
+    ("torch._inductor.output_code", "CompiledFxGraph", ("__init__", "__call__", "post_compile")),
     ("torch._inductor.codecache", "PyCodeCache", ("load_by_key_path",)),
     ("torch._inductor.codecache", "CppWrapperCodeCache", ("load_pybinding_async",)),
     ("torch._inductor.codecache", "AotCodeCompiler", ("compile",)),
