@@ -15,6 +15,7 @@ import torch
 from tests.integration.stages.staged_programs import SCHEMA, line_of, recorded_hashes
 from tests.support.warm_python import WarmPython
 from torch._inductor.codecache import FxGraphHashDetails
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 import kernelscope
 from kernelscope.cli import main
@@ -133,6 +134,16 @@ def test_an_equal_graph_of_another_function_keeps_its_own_lines(cache: Path) -> 
         [call] = run.calls
         assert call.provenance is not None
         assert {f.line for n in call.provenance.nodes for f in n.frames[:1]} == {line_of(text)}
+    for kept in (Path(cache_dir()) / "kernelscope-stages").iterdir():
+        kept.unlink()  # then Inductor's own text is shown, which names the lines of `one`
+    torch._dynamo.reset()
+    with kernelscope.record(stages=True) as run:
+        torch.compile(other)(torch.ones(48))
+    [graph] = run.stages
+    assert graph.made == "cached-in-part"
+    shown = graph.stages["post_grad"].text
+    assert f":{line_of(text)} in other, code: {text}" in shown
+    assert "return x.exp2() * 5" not in shown
 
 
 def test_nothing_is_changed(cache: Path, leftovers: Callable[[], list[str]]) -> None:
