@@ -120,7 +120,7 @@ def _integers(x: Any) -> Any:
     both = [int(np.fmod(x[2], 5)), int(np.trunc(x[3] / 2))]
     last = int(x[4] == x[5] or not x[4] > x[5])
     bits = int(x[1] & 7) + int(x[1] >> 1)
-    return [9, 6, 3, 3, ~int(x[0]), bits, 17, 12, sum(both), 1, last, 19]
+    return [9, 6, 3, 3, ~int(x[0]), bits, 17, 98, sum(both), 1, last, 19]
 
 
 def _half(r: Random) -> Case:

@@ -32,6 +32,13 @@ MISTAKES = {
     "__co__ void h() { }": "begins another function, which cannot stand inside this one",
     "__syncthreads();": "`__syncthreads` is CUDA's; all threads of a block wait at `sync.shared;`",
     "unsigned v = 1;": "`unsigned` is a type of C++; use s32, u32, s64, u8",
+    "x.at(0) = sqrtf(2.0f);": "`sqrtf` is not declared; in Choreo it is `__sqrtf(…)`",
+    "local f32 [4] v {0}; v.at(0) <<= 2;": "`<<` needs integers, not f32",
+    "mutable f32 v = 1.0f; v |= 2;": "`|` needs integers, not f32",
+    "x.at(0) = x.at(1) << 32;": "a number of 32 bits cannot be shifted by 32",
+    "x.at(0) >>= 40;": "a number of 32 bits cannot be shifted by 40",
+    "local s32 [4] b; x.at(0) = b.at(1);": "`b` is read, but nothing writes to it; copy data into it, or",
+    "local s32 [4] b; dma.copy b => x;": "`b` is read, but nothing writes to it",
     "do { } while (n > 0);": "`do` is C++; write `while (…) { … }`",
 }
 

@@ -12,6 +12,7 @@ from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 from .data import DataExpressions
 from .shapes import Dim, dim, same
 from .sizes.arithmetic import fold
+from .sizes.tiles import shown_range
 from .values import FRACTIONS, HALVES, INTEGER, Data, Future, Scalar, Scope, Value, cpp_type, is_in
 
 _ANY_NUMBER = (
@@ -151,6 +152,12 @@ class CallExpressions(DataExpressions):
 
     def combined(self, op: str, a: Scalar, b: Scalar, span: Span) -> str:
         """`a op b`; an integer divided by 0 is a failure with its line, and not the end of the process."""
+        fraction = next((x.type for x in (a, b) if x.type in FRACTIONS), "")
+        if op in ("%", "&", "|", "^", "<<", ">>") and fraction:
+            raise ChoreoError(f"`{op}` needs integers, not {fraction}", span)
+        bits = 64 if a.type in ("s64", "u64") else 32 if a.type in INTEGER else 0
+        if op in ("<<", ">>") and bits and b.low is not None and (b.low >= bits or (b.high or 0) < 0):
+            raise ChoreoError(f"a number of {bits} bits cannot be shifted by {shown_range(b)}", span)
         never_zero = (b.low is not None and b.low > 0) or (b.high is not None and b.high < 0)
         if op not in ("/", "%") or never_zero or not self.checked or {a.type, b.type} & {*FRACTIONS}:
             return f"{a.text} {op} {b.text}"

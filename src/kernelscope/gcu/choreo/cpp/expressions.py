@@ -309,9 +309,6 @@ class Expressions(CallExpressions):
         self.guarded, self.conditional = self.guarded or skips, self.conditional or skips
         b = self.scalar(e.right)
         self.guarded, self.conditional = outer
-        fraction = next((x.type for x in (a, b) if x.type in FRACTIONS), "")
-        if e.op in ("%", "&", "|", "^", "<<", ">>") and fraction:
-            raise ChoreoError(f"`{e.op}` needs integers, not {fraction}", e.span)
         kind = "bool" if e.op in ("==", "!=", "<", ">", "<=", ">=", "&&", "||") else common(a, b)
         return Scalar(f"({self.combined(e.op, a, b, e.span)})", kind, *interval(e.op, a, b))
 

@@ -228,11 +228,11 @@ class Statements(Declarations):
         number = self.expressions.assignable(s.value)
         value = number.text
         is_half = known.type in HALVES
-        if s.op in ("/=", "%=") or (is_half and s.op != "="):
+        if s.op not in ("=", "+=", "-=", "*=") or (is_half and s.op != "="):
             value = self.expressions.combined(s.op[:-1], known, number, s.span)
         if is_half:
             self.emit(f"choreo::put({known.text}, {value});")
-        elif s.op in ("=", "/=", "%="):
+        elif s.op not in ("+=", "-=", "*="):
             self.emit(f"{known.text} = static_cast<{known.cpp}>({value});")
         else:
             self.emit(f"{known.text} {s.op} {value};")

@@ -10,6 +10,7 @@ from kernelscope.gcu.choreo.syntax.errors import ChoreoError
 from kernelscope.gcu.choreo.syntax.parser import parse
 from kernelscope.gcu.choreo.syntax.walk import is_atomic, nodes
 
+from .declared.unwritten import check_unwritten
 from .function import CppFunction, FunctionCode
 from .values import RESERVED, is_in, line_mark
 from .waits import check_waits
@@ -78,6 +79,7 @@ def _translate(
                 )
             taken.add(item.name)
             choices = check_waits(item)
+            check_unwritten(item)
             if cpp is not None:
                 _check_calls(item, cpp, frozenset(f.name for f in program.functions))
             made = CppFunction(item, elide, checked, file, choices, in_blocks, as_threads, cpp)

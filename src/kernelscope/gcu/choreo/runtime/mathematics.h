@@ -237,7 +237,7 @@ inline int isinf_(T x) {
     return 0;
 }
 // As in torch, NaN wins; and of +0 and -0 the first, as in eager wherever that does not depend on the place.
-// The first condition is the processor's own maximum; the second one vanishes where y is a constant.
+// Where y is a constant, the second comparison vanishes.
 template <class A, class B>
 inline auto max_(A a, B b) {
   using T = std::common_type_t<A, B>;

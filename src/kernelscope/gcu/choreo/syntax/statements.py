@@ -9,7 +9,7 @@ from .expressions import Cursor, called, expression, listed, template_arguments
 from .lexer import Token
 from .transfers import dma, matrix
 
-_UPDATES = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=")
+_UPDATES = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=")
 
 
 def _remarks(c: Cursor, is_first: bool) -> list[tree.Stmt]:
@@ -101,6 +101,9 @@ def _named(c: Cursor) -> list[tree.Stmt]:
     if not isinstance(target, tree.At):
         raise ChoreoError(_no_target(target, following), start)
     op = c.next()
+    if op.text in ("++", "--"):
+        c.expect(";")
+        return [tree.Store(target, tree.Int(1, span=start), "+=" if op.text == "++" else "-=", span=start)]
     if op.text not in _UPDATES:
         raise ChoreoError(f"expected an assignment, found `{op.text}`", op.span)
     value = expression(c)

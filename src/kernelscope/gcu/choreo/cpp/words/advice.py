@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelscope.gcu.choreo.builtins import builtin
 from kernelscope.gcu.choreo.cpp.shapes import shown
 from kernelscope.gcu.choreo.cpp.values import Bounded, Buffers, Data, Events, Future, Scalar, Several, Value
 from kernelscope.gcu.choreo.syntax import tree
@@ -53,4 +54,6 @@ def of_number(value: Value) -> str:
 
 def of_undeclared_call(name: str) -> str:
     """The sentence for `f(x)` where no variable has that name."""
+    if builtin(f"__{name}"):
+        return f"`{name}` is not declared; in Choreo it is `__{name}(…)`"
     return f"`{name}` is not declared; a function of the C++ in this file is called by `call {name}(…)`"
