@@ -288,4 +288,4 @@ EXPECTED: dict[str, Callable[[Random], Case]] = {
     **OF_THE_HARDWARE,
 }
 # Functions that return nothing; they are checked by the program that calls them.
-CHECKED_BY_MAIN = {"concatenate", "small_matmul_rows"}
+CHECKED_BY_MAIN = {"concatenate", "one_of_two", "small_matmul_rows"}

@@ -247,6 +247,11 @@ REFUSED = [
     ("__co__ int f(s32 [4] x) {\n}", 1, "`f` must end with a return"),
     ("__co__ int f(s32 [4] x) {\n  return x;\n}", 1, "`f` returns a number, not [4]"),
     ("__co__ f32 [4] f(s32 [4] x) {\n  return x;\n}", 1, "`f` returns f32, not s32"),
+    (
+        "__co__ auto f(s32 [4] x, s32 [5] y, int n) {\n  if (n > 0) { return x; }\n  return y;\n}",
+        2,
+        "this `return` gives s32 [4], another one s32 [5]",
+    ),
     ("__co__ void f(f32 [4] x) {\n  x.at(0) = ~1.5f;\n}", 2, "`~` needs an integer"),
     ("__co__ void f(f32 [4] x) {\n  x.at(0) = __alignup(1.5f, 2);\n}", 2, "__alignup needs integers"),
     ("__co__ void f(f32 [4] x) {\n  x.at(0) = __alignup(3, 0);\n}", 2, "needs a divisor above 0"),

@@ -11,7 +11,7 @@ from kernelscope.gcu.choreo.syntax.walk import always_returns, nodes, read, root
 
 from .declared.result_type import type_of
 from .loops.simd import can_stop
-from .shapes import Dim, contiguous, dim, shown
+from .shapes import Dim, contiguous, dim, same, shown
 from .statements import Statements
 from .values import Data, Scalar, Scope, cpp_name, cpp_type, line_mark
 from .waits import Choices
@@ -108,16 +108,23 @@ class CppFunction:
         if isinstance(given, Data) and not isinstance(returned, tree.At):
             output = replace(given, pointer="result_", root="result_", is_const=False)
             self._check_declared(output)
-            strides = ", ".join(d.text for d in given.strides)
-            lists = ", ".join(f"{{{x}}}" for x in (", ".join(d.text for d in given.shape), strides, strides))
-            rank = len(given.shape)
-            statements.result = lambda _: statements.emit(
-                f"choreo::copy<{rank}>({given.pointer}, result_, {lists});"
-            )
+            statements.result = lambda value: self._give_back(value, output, statements)
             return output
         if f.dims is not None:
             raise ChoreoError(f"`{f.name}` returns data, not a number", returned.span)
         return self._number(returned, statements)
+
+    def _give_back(self, value: tree.Expr, result: Data, statements: Statements) -> None:
+        """A copy of what one `return` names."""
+        data = statements.expressions.data(value)
+        ranks = len(data.shape), len(result.shape)
+        is_other = ranks[0] != ranks[1] or any(map(_differ, data.shape, result.shape))
+        if is_other or data.element != result.element:
+            kinds = [f"{each.element} {shown(each.shape)}" for each in (data, result)]
+            raise ChoreoError(f"this `return` gives {kinds[0]}, another one {kinds[1]}", value.span)
+        lists = [", ".join(d.text for d in dims) for dims in (data.shape, data.strides, result.strides)]
+        listed = ", ".join(f"{{{each}}}" for each in lists)
+        statements.emit(f"choreo::copy<{ranks[0]}>({data.address}, result_, {listed});")
 
     def _number(self, returned: tree.Expr, statements: Statements) -> Data:
         f = self._f
@@ -333,3 +340,8 @@ class CppFunction:
         call = f"{self._f.name}_run({', '.join([*names, *symbols])});"
         head = f'extern "C" int choreo_{self._f.name}({", ".join(parameters)})'
         return f"{head} {{\n  {call}\n  return choreo::failed();\n}}\n"
+
+
+def _differ(a: Dim, b: Dim) -> bool:
+    """Whether sizes are not known to be equal: a result has one shape, whichever `return` makes it."""
+    return same(a, b) is not True
