@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernelscope.compiler_control.cautious_settings import CAUTIOUS, INDUCTOR
+from kernelscope.compiler_control.cautious_settings import CAUTIOUS, INDUCTOR, PASSES
 from kernelscope.errors import RunError
 from kernelscope.text.amounts import counted
 from kernelscope.trials.outcome import PASSED, Outcome
@@ -274,6 +274,8 @@ class Descent:
             return fails(on)
 
         found = drive(search(), known, ask)
+        if not found and axis == "pass" and (others_of_name := _in_other_places(switches)):
+            return self._explain(axis, [*switches, *others_of_name], guess, base)
         if not found:
             self.result.innocent[axis] = f"it still fails with all {len(switches)} off"
             return False
@@ -303,7 +305,7 @@ class Descent:
             return
         if "pass" in causes:
             lines = workaround_of(causes["pass"])
-            names = ",".join(s.name.rpartition("/")[2] for s in causes["pass"].switches)
+            names = ",".join(dict.fromkeys(s.name.rpartition("/")[2] for s in causes["pass"].switches))
             tried = Settings(frozenset([Switch("config", f"{INDUCTOR}.disabled_passes", names)]))
             if self._trials.outcome(tried, "the workaround").kind == PASSED:
                 self.result.workaround = lines
@@ -319,6 +321,14 @@ def _cause(axis: str, switches: list[Switch], causes: Sequence[Sequence[int]]) -
         together = tuple(switches[i] for i in causes[0])
         return Cause(axis, together, len(switches), together=len(together) > 1)
     return Cause(axis, tuple(switches[cause[-1]] for cause in causes), len(switches))
+
+
+def _in_other_places(passes: list[Switch]) -> list[Switch]:
+    """The same passes where they changed nothing: with the first one off, they find something to change."""
+    known = {switch.name for switch in passes}
+    names = dict.fromkeys(name.rpartition("/")[2] for name in known)
+    found = [Switch("pass", f"{place}/{name}") for name in names for place in PASSES]
+    return [switch for switch in found if switch.name not in known]
 
 
 def _named(first: Outcome, kernels: list[Switch]) -> list[int]:

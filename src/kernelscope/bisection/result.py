@@ -164,7 +164,7 @@ def workaround_of(cause: Cause) -> tuple[str, ...]:
     if cause.axis == "config":
         return tuple(f"{switch.name} = {switch.value!r}" for switch in switches)
     if cause.axis == "pass":
-        names = ",".join(switch.name.rpartition("/")[2] for switch in switches)
+        names = ",".join(dict.fromkeys(switch.name.rpartition("/")[2] for switch in switches))
         return (f"torch._inductor.config.disabled_passes = {names!r}",)
     if cause.axis == "lowering":
         targets = dict.fromkeys(str(switch.info.get("target", "")) for switch in switches)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+PASSES = ("pre_grad_passes", "joint_graph_passes", "post_grad_passes")  # as torch's bisector calls them
 INDUCTOR, AUTOGRAD, DYNAMO = "torch._inductor.config", "torch._functorch.config", "torch._dynamo.config"
 
 # Config → what to try instead. A program that has this value already has nothing to switch off.

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kernelscope.compiler_control.cautious_settings import PASSES
 from kernelscope.probes.compilation.fx_passes import same_state, state_of
 from kernelscope.probes.patching import Patch, PatchSet
 
@@ -14,7 +15,6 @@ _OBSERVER = "torch.fx.passes.graph_transform_observer:GraphTransformObserver"
 _SCHEDULER = "torch._inductor.scheduler:Scheduler"
 _SELECTOR = "torch._inductor.select_algorithm:AlgorithmSelectorCache.__call__"
 _AUTOTUNER = "torch._inductor.runtime.triton_heuristics:CachingAutotuner"
-_PASSES = ("pre_grad_passes", "joint_graph_passes", "post_grad_passes")
 # Without them a graph cannot be lowered.
 _NEEDED = (
     "decompose_", "stable_sort", "fix_auto_functionalized", "move_constructors", "remove_profiler_ops",
@@ -53,7 +53,7 @@ class CompilerSwitches(PatchSet):
     def _around_bisector(self, original: Any) -> Any:
         def disable_subsystem(backend: str, subsystem: str, debug_info: Any = None) -> Any:
             name = debug_info() if debug_info is not None else ""
-            if subsystem in _PASSES:
+            if subsystem in PASSES:
                 return self._is_off("pass", f"{subsystem}/{name}")
             if subsystem == "decomposition":
                 name = _operator(name)
@@ -97,7 +97,7 @@ class CompilerSwitches(PatchSet):
             before = state_of(observer.gm.graph)
             result = original(observer, pass_function)
             subsystem, name = observer.subsystem, observer.passname
-            is_free = subsystem in _PASSES and not name.startswith(_NEEDED)
+            is_free = subsystem in PASSES and not name.startswith(_NEEDED)
             if is_free and not same_state(before, state_of(observer.gm.graph)):
                 own = getattr(pass_function, "__qualname__", type(pass_function).__name__)
                 self._emit("pass", f"{subsystem}/{name}", {"function": own})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.tiny.bisection.made_up_compiler import CONFIG, SWITCHES, Compiler, bisected, names
 
 from kernelscope.bisection.axis_order import Descent
+from kernelscope.bisection.result import workaround_of
 from kernelscope.trials.journal import Journal
 from kernelscope.trials.runner import SoughtFailure, TrialRunner
 from kernelscope.trials.settings import AXES, EVERY_KERNEL, Settings, Switch
@@ -120,6 +121,15 @@ def test_a_wrong_graph_is_looked_at_without_building_kernels() -> None:
     # Such a trial is compiled for itself: without its kernels it will not do for another.
     assert tried[0].of_compiler == tried[0]
     assert result.workaround == ("torch._inductor.config.disabled_passes = 'p4'",)
+
+
+def test_a_pass_that_runs_in_two_places_is_named() -> None:
+    """With the first one off, the second one finds something to change: the baseline did not see it."""
+    both = {"post_grad_passes/p4", "joint_graph_passes/p4"}
+    result, _ = bisected(lambda off, b: b == "" and not both <= off)
+    assert result.cause is not None
+    assert (result.cause.axis, {*names(result, "pass")}) == ("pass", both)
+    assert workaround_of(result.cause) == ("torch._inductor.config.disabled_passes = 'p4'",)
 
 
 def test_a_kernel_that_is_wrong_beside_a_pass_is_not_hidden_by_it() -> None:
