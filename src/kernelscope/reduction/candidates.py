@@ -15,6 +15,8 @@ import torch
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.utils._pytree import tree_leaves, tree_map
 
+from kernelscope.probes.compiler_steps.decompositions import functional_of
+
 _WORK = ("call_function", "call_method")
 _DRAWS = ("inductor_seeds", "inductor_random", "inductor_randint")
 
@@ -123,9 +125,18 @@ def part_of(candidate: Candidate, kept: Collection[str], values: dict[str, Any])
             inputs.append(constant_of(module, node) if node.op == "get_attr" else values[node.name])
         elif node in wanted:
             copies[node] = graph.node_copy(node, lambda n: copies[n])
+            copies[node].target = _with_items(node)
     graph.output(tuple(copies[r] for r in results))
     made = GraphModule(module, graph)
     return Candidate(made, [copied(v) for v in inputs], candidate.dynamic, candidate.note)
+
+
+def _with_items(node: Node) -> Any:
+    """An operator that returns what its users take items of: `_foreach_add`, where it is `_foreach_add_`."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or schema.returns or not node.users:
+        return node.target
+    return functional_of(node.target) or node.target
 
 
 def constant_of(module: GraphModule, node: Node) -> Any:
