@@ -16,7 +16,7 @@ from .explained import Explained, shown
 from .first_steps import right_in_first_steps
 from .last_steps import LastSteps
 from .library_settings import fewer_digits
-from .other_numbers import other_numbers
+from .number_differences import number_differences
 from .parts_and_wholes import differing_together, same_in_sum, same_together
 from .shares import compared_shares, smallest_error
 from .twins import Twins, tainted, with_doubtful
@@ -57,7 +57,7 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     found += [_stopped(run, *each) for each in last.missing] if not first else []
     found += [_returned(run, *each) for each in last.exchanged] if not found else []
     named = {each.call.index for each in found}
-    found += [each for each in other_numbers(run) if each.call.index not in named]
+    found += [each for each in number_differences(run) if each.call.index not in named]
     found.sort(key=lambda each: each.call.index)
     in_parts = bool(found) and run.matching.sums.are_others(run.flow)
     return ComparisonResult(

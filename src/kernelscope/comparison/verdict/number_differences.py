@@ -8,7 +8,7 @@ from kernelscope.comparison.result import Difference
 from .explained import shown
 
 
-def other_numbers(run: ReferenceRun) -> list[Difference]:
+def number_differences(run: ReferenceRun) -> list[Difference]:
     """The first of each line."""
     other, found = run.matching.flow, dict[object, Difference]()
     for each in run.other_numbers.values():
