@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernelscope.analysis.alignment.align import align
-from kernelscope.analysis.alignment.alignment import Alignment
+from kernelscope.analysis.alignment.align_calls import align
+from kernelscope.analysis.alignment.aligned_calls import Alignment
 from kernelscope.analysis.diff.comparable import check_alignment, check_runs
 from kernelscope.analysis.diff.divergence import Divergence
 from kernelscope.analysis.diff.divergence_parts import (

@@ -10,7 +10,7 @@ from kernelscope.errors import RunError
 from kernelscope.private_files import write_text
 from kernelscope.report.file import MOST_CALLS, data, page_of, write
 from kernelscope.repro import files
-from kernelscope.repro.issue import NOT_REPRODUCED, write_issue
+from kernelscope.repro.issue_folder import NOT_REPRODUCED, write_issue
 from kernelscope.repro.one_call import call_script
 from kernelscope.store.stored_run import StoredRun, load
 

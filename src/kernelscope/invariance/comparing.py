@@ -12,8 +12,8 @@ from kernelscope.fingerprint.torch_bits import quiet
 
 from .batches import Selection
 from .flow import Made, Value
-from .orders import Order, by_contents, by_indices, by_nearness
 from .row_maps import NO_ROWS, Difference, RowMap, candidates, difference, factors, same
+from .row_orders import Order, by_contents, by_indices, by_nearness
 
 _MOST_ORDERS = 24
 _EQUAL = Difference(0, 0, 0.0, 0, 0.0)

@@ -15,8 +15,8 @@ import torch
 from .batches import Selection
 from .comparing import Comparing, Match
 from .flow import Code, Flow, Launched, Made, Outcome, Value
-from .orders import Mark, Order, Seen, is_real, movers, ordering, why_unknown
 from .row_maps import Difference
+from .row_orders import Mark, Order, Seen, is_real, movers, ordering, why_unknown
 
 _OTHER_SHAPE = "its shape does not follow the number of rows"
 _OTHER_PART = "the result that corresponds to it in the run with other rows is not known for certain"

@@ -192,7 +192,7 @@ def test_kernels_that_compute_the_same_nodes_stand_side_by_side(monkeypatch: pyt
     from torch._inductor.choices import InductorChoices
     from torch._inductor.codegen.cpp import CppScheduling
 
-    from kernelscope.analysis.alignment.align import align
+    from kernelscope.analysis.alignment.align_calls import align
 
     args = torch.randn(8, 8), torch.randn(8, 8)
     wrong = {"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}

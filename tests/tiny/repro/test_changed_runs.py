@@ -14,7 +14,7 @@ import kernelscope
 from kernelscope.cli import main
 from kernelscope.errors import RunError
 from kernelscope.events import Arg, Call, Kernel, Site
-from kernelscope.repro.issue import code_of
+from kernelscope.repro.issue_folder import code_of
 from kernelscope.repro.one_call import call_script
 from kernelscope.repro.script_parts import docstring, tables
 from kernelscope.store.run_db.codec import from_json

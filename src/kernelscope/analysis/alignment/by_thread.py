@@ -13,7 +13,7 @@ import numpy as np
 
 from kernelscope.store.columns import Columns, Ints
 
-from .alignment import Alignment, Gap, partner_in
+from .aligned_calls import Alignment, Gap, partner_in
 from .by_nodes import Part
 from .identity import EXACT, SAME_KERNEL
 from .moved_work import both_remain, moved, paired_by_kernels, paired_by_neighbours, unpaired

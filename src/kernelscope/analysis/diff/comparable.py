@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from kernelscope.analysis.alignment.alignment import Alignment
+from kernelscope.analysis.alignment.aligned_calls import Alignment
 from kernelscope.errors import RunError
 from kernelscope.model.run import Run
 from kernelscope.store.stored_run import StoredRun

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelscope.analysis.alignment.align import align
-from kernelscope.analysis.alignment.alignment import Alignment, Gap
+from kernelscope.analysis.alignment.align_calls import align
+from kernelscope.analysis.alignment.aligned_calls import Alignment, Gap
 from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.analysis.alignment.identity import OTHER_CODE
 from kernelscope.analysis.tensor_errors import Errors

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelscope.analysis.alignment.alignment import Alignment
+from kernelscope.analysis.alignment.aligned_calls import Alignment
 from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.model.call import KernelCall
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelscope.analysis.alignment.alignment import Alignment
+from kernelscope.analysis.alignment.aligned_calls import Alignment
 from kernelscope.store.columns import Columns, Ints
 
 from .divergence_parts import DivergenceFields

@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from kernelscope.repro.issue import write_issue
+    from kernelscope.repro.issue_folder import write_issue
 
     target, reduced = Path(args.output), Path(args.reduced) if args.reduced else None
     about = {"call": args.call, "graph": args.graph, "imports": args.imports, "reduced": reduced}

@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from kernelscope.repro import files
-    from kernelscope.repro.issue import code_of
+    from kernelscope.repro.issue_folder import code_of
     from kernelscope.repro.one_call import call_script
     from kernelscope.repro.one_graph import graph_script
     from kernelscope.store.safety.origin import refuse_untrusted

@@ -13,7 +13,7 @@ from kernelscope.gcu.lowering.sizes import Size, is_zero, product, times
 from .kernels import Kernel, Names, identifier, needed_outside
 from .matmul import matmul_body
 from .pointwise import PointwiseBody
-from .rows import RowsBody
+from .row_reductions import RowsBody
 from .transposed import TransposedBody
 
 HEADER = (

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelscope.analysis.alignment.align import align
-from kernelscope.analysis.alignment.alignment import Alignment
+from kernelscope.analysis.alignment.align_calls import align
+from kernelscope.analysis.alignment.aligned_calls import Alignment
 from kernelscope.analysis.diff.saved_errors import saved_pairs
 from kernelscope.analysis.diff.search import diff
 from kernelscope.errors import RunError

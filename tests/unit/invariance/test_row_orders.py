@@ -9,7 +9,7 @@ from kernelscope.invariance.batches import PADDING, Selection
 from kernelscope.invariance.comparing import Comparing
 from kernelscope.invariance.flow import Made, Value
 from kernelscope.invariance.matched_nodes import matched_tokens
-from kernelscope.invariance.orders import Order, by_contents, by_indices, by_nearness
+from kernelscope.invariance.row_orders import Order, by_contents, by_indices, by_nearness
 
 ROWS = torch.randn(9, 5, generator=torch.Generator().manual_seed(0))
 THREE = Order(9, 3, (8, 0, 4), (0, 1, 2))  # rows 8, 0 and 4 of nine

@@ -11,7 +11,7 @@ import numpy as np
 from kernelscope.model.run import Run
 from kernelscope.store.columns import Columns, columns_of
 
-from .alignment import Alignment, Gap
+from .aligned_calls import Alignment, Gap
 from .by_nodes import Nodes
 from .by_thread import align_threads
 from .identity import Keys
