@@ -15,6 +15,9 @@ _KNOWN = frozenset({"torch", "device", "inf", "nan", "self", "math", "operator",
 # Random numbers that eager draws differently, kernels that it does not have, constants of the graph itself.
 _UNREPEATABLE = ("prims.inductor_seeds.", "triton_kernel_wrapper", "bernoulli", "self.")
 _OPERATOR = re.compile(r" = torch\.ops\.(?P<space>\w+)\.(?P<name>\w+)")
+# It writes to each tensor of a list, and returns nothing; in a graph its users take items of it all the same.
+_WRITES_A_LIST = re.compile(r"^(\w+) = (torch\.ops\.aten\._foreach_\w*_\.\w+)\(\[([^\[\]]*)\]")
+_ITEM = re.compile(r"^\w+ = (\w+)\[(\d+)\]$")
 _OF_TORCH = re.compile(r" = torch\.ops\.(aten|prims)\.")
 _CASTS = re.compile(r"float16|half|dtype|type|\.to\(|autocast")
 _VIEWS = {
@@ -35,8 +38,24 @@ class FxLine:
     dtype: str = ""  # likewise: "f32"
 
     @property
+    def written_list(self) -> tuple[str, ...]:
+        """The nodes in the list that it writes to: `_foreach_add_`."""
+        found = _WRITES_A_LIST.search(self.code)
+        return tuple(name.strip() for name in found[3].split(",")) if found is not None else ()
+
+    @property
+    def statement(self) -> str:
+        """Code that runs: what writes to a list returns nothing, so its name gets the list."""
+        found = _WRITES_A_LIST.search(self.code)
+        if found is None:
+            return self.code
+        return f"{found[1]} = [{found[3]}]; {found[2]}({found[1]}{self.code[found.end() :]}"
+
+    @property
     def writes(self) -> tuple[str, ...]:
         """Nodes that it may write to; a name of torch's own that ends with "_" writes to its first."""
+        if written := self.written_list:
+            return written
         operator = _OPERATOR.search(self.code)
         if operator is None or not self.needs:
             return ()
@@ -48,7 +67,7 @@ class FxLine:
     def viewed(self) -> str:
         """The node whose memory this one is a view of."""
         operator = _OPERATOR.search(self.code)
-        if operator is None or not self.needs:
+        if operator is None or not self.needs or self.written_list:
             return ""
         is_view = operator["name"] in _VIEWS or operator["name"].endswith("_")
         return self.needs[0] if is_view else ""
@@ -66,9 +85,22 @@ class FxText:
 
     def memory_of(self, name: str) -> str:
         """The first node in whose memory the value of a node lies."""
+        while name in self.lines and (viewed := self._viewed(self.lines[name])):
+            name = viewed
+        return name
+
+    def view_of(self, name: str) -> str:
+        """Likewise, but an item of a list that is written to is not followed: it has another value."""
         while name in self.lines and (viewed := self.lines[name].viewed):
             name = viewed
         return name
+
+    def _viewed(self, line: FxLine) -> str:
+        item = _ITEM.search(line.code)
+        if item is None or item[1] not in self.lines:
+            return line.viewed
+        written = self.lines[item[1]].written_list
+        return written[int(item[2])] if int(item[2]) < len(written) else ""
 
     def is_written(self, name: str) -> bool:
         """Whether some line writes to an input, or to a part of it."""
@@ -91,11 +123,15 @@ class FxText:
                 return True
         return False
 
-    def last_write(self, name: str) -> str:
-        """The node that an input which the graph changes is copied from, or nothing."""
-        start = f"torch.ops.aten.copy_.default({name}, "
-        found = [line.name for line in self.lines.values() if f" = {start}" in line.code]
-        return found[-1] if found else ""
+    def last_write(self, name: str) -> tuple[str, str]:
+        """The node that leaves its value in an input which the graph changes, and code for that value."""
+        copied = f" = torch.ops.aten.copy_.default({name}, "
+        for line in reversed(self.lines.values()):
+            if copied in line.code:
+                return line.name, line.name
+            if name in line.written_list:
+                return line.name, f"{line.name}[{line.written_list.index(name)}]"
+        return "", ""
 
 
 def read_fx(text: str, body: str = "") -> FxText:

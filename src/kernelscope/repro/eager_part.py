@@ -25,7 +25,7 @@ class EagerPart:
 
     bind: list[str] = field(default_factory=list)  # nodes that are given, from the arguments
     lines: list[FxLine] = field(default_factory=list)
-    outputs: dict[str, str] = field(default_factory=dict)  # argument -> node
+    outputs: dict[str, str] = field(default_factory=dict)  # argument -> code for its value
     context: dict[str, dict[str, Any]] = field(default_factory=dict)  # values that the kernel did not get
     unknown: list[str] = field(default_factory=list)  # outputs without eager, and why
 
@@ -59,14 +59,14 @@ def eager_part(
             if text := graph.whole(variable, graph.holder(name), node, value.spec):
                 others[node] = Context(variable, value, text)
     needed: dict[str, None] = {}
-    for argument, node in outputs.items():
+    for argument, (node, text) in outputs.items():
         found = slice_of(graph.text, node, frozenset(own))
         if found.missing:
             found = slice_of(graph.text, node, frozenset({*own, *others}))
         if found.missing:
             part.unknown.append(f"{argument}: eager would need {found.missing[0]}, which was not recorded")
             continue
-        part.outputs[argument] = node
+        part.outputs[argument] = text
         known = {line.name for line in part.lines}
         part.lines += [line for line in found.lines if line.name not in known]
         needed |= dict.fromkeys(found.given)
@@ -115,9 +115,9 @@ def _outputs(
     launch: LaunchCode,
     values: VariableValues,
     part: EagerPart,
-) -> dict[str, str]:
-    """By argument that is written or returned: the node whose value it should have."""
-    found: dict[str, str] = {}
+) -> dict[str, tuple[str, str]]:
+    """By argument that is written or returned: the node that leaves its value there, and code for it."""
+    found: dict[str, tuple[str, str]] = {}
     returned = [i for i, arg in enumerate(call.arguments) if arg.returned]
     for i, arg in enumerate(call.arguments):
         if arg.tensor is None or arg.role not in ("out", "inout"):
@@ -127,17 +127,18 @@ def _outputs(
             index = index_among(returned, i, arg.name)
             variable = launch.items.get(index, "") if launch.items else launch.target
         node = graph.nodes.get(variable, "") or (graph.named_later(variable) if arg.returned else "")
+        text = node
         if node in graph.text.inputs:
             if variable in values.written_after:
                 part.unknown.append(f"{arg.name} is written again later, and only its last value is a node")
                 continue
-            node = graph.text.last_write(node)
+            node, text = graph.text.last_write(node)
         elif not arg.returned and not wrapper.is_read_after(variable, call.wrapper_line[1]):
             continue  # the compiler may have left out the store
         if node in graph.changed:
             part.unknown.append(f"{arg.name}: {node} is changed in place, here or later")
         elif node in graph.text.lines:
-            found[names[i]] = node
+            found[names[i]] = node, text
         elif variable:
             part.unknown.append(f"{arg.name} does not hold the value of a known FX node")
     return found

@@ -134,7 +134,7 @@ def _text(
             *registering(code),
             f"def eager({', '.join(given)}):",
             *[f"    {line}" for line in part.bind],
-            *[f"    {line.code}" for line in part.lines],
+            *[f"    {line.statement}" for line in part.lines],
             "    return {" + ", ".join(f"{k!r}: {v}" for k, v in part.outputs.items()) + "}",
         ]
     blocks += tables(given, recorded, notes)

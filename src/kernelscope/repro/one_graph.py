@@ -72,7 +72,7 @@ def graph_script(run: StoredRun, which: str, imports: Sequence[str] = (), stage:
         rule(f"the graph, as Inductor's stage {name!r} has it"),
         *registering("\n".join(line.code for line in text.lines.values())),
         f"def graph({', '.join([*given, *numbers])}):",
-        *[f"    {line.code}" for line in text.lines.values()],
+        *[f"    {line.statement}" for line in text.lines.values()],
         "    return {" + ", ".join(f"{key!r}: {n}" for key, n in _results(text, given).items()) + "}",
         f"SIZES = {numbers!r}",
         "def eager(**given):",

@@ -20,9 +20,7 @@ def computed_nodes(graph: StagedGraph, launch: Provenance, read: Collection[str]
     if not outputs or "post_grad" not in graph.stages:
         return launch.nodes
     text = read_fx(graph.stages["post_grad"].text)
-    given = {
-        text.memory_of(held[buffer]) for buffer in read if buffer in held and buffer not in launch.buffers
-    }
+    given = {text.view_of(held[buffer]) for buffer in read if buffer in held and buffer not in launch.buffers}
     wanted = _between(text, given, outputs)
     kept = tuple(node for node in launch.nodes if node.name in wanted or node.name not in text.lines)
     return kept or launch.nodes
@@ -33,7 +31,7 @@ def _between(text: FxText, given: set[str], outputs: list[str]) -> set[str]:
     left = list(outputs)
     while left:
         name = left.pop()
-        is_given = text.memory_of(name) in given and name not in outputs
+        is_given = text.view_of(name) in given and name not in outputs
         if name in text.lines and name not in wanted and not is_given:
             wanted.add(name)
             left += text.lines[name].needs

@@ -11,6 +11,7 @@ import torch
 from tests.integration.only_torch import OnlyTorch
 from tests.programs import everyday_programs as everyday
 from tests.programs.clean_programs import PROGRAMS
+from torch import nn
 
 import kernelscope
 from kernelscope.repro import call_script, files, graph_script
@@ -101,9 +102,24 @@ def in_a_context() -> None:
     torch.compile(torch.func.grad(lambda x: x.sin().square().sum()))(torch.randn(7))
 
 
+def lists_in_place() -> None:
+    """Operators that write to each tensor of a list and return nothing, whether or not it is read again."""
+
+    def fn(xs: list[torch.Tensor], ys: list[torch.Tensor]) -> torch.Tensor:
+        torch._foreach_mul_(xs, 0.9)
+        torch._foreach_add_(xs, ys, alpha=2)
+        return xs[0] * 2
+
+    torch.compile(fn)([torch.randn(3), torch.randn(2, 2)], [torch.randn(3), torch.randn(2, 2)])
+    weights = [nn.Parameter(torch.randn(5, 3)), nn.Parameter(torch.randn(7))]
+    for w in weights:
+        w.grad = torch.randn_like(w)
+    torch.compile(torch.optim.AdamW(weights, foreach=True).step)()
+
+
 ODD = [
     in_place, views_of_one_input, joined_and_read_again, expanded, narrow, cancelling, changed_in_the_middle,
-    read_in_parts, in_a_context,
+    read_in_parts, in_a_context, lists_in_place,
 ]  # fmt: skip
 # What cannot be compared: it only draws random numbers, or returns nothing.
 UNSURE = ("randint", "rand", "randn", "bernoulli", "_linalg_check_errors")

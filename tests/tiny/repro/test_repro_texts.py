@@ -55,7 +55,7 @@ def test_a_printed_graph() -> None:
     assert graph.symbols == {"arg0_1": "s77"}
     assert graph.inputs["arg1_1"] == ("s77", "8")
     assert graph.results == ("mul", "add")
-    assert graph.last_write("arg1_1") == "copy_"
+    assert graph.last_write("arg1_1") == ("copy_", "copy_")
     part = slice_of(graph, "add", frozenset({"arg1_1", "arg2_1"}))
     assert [line.name for line in part.lines] == ["sin", "add"]
     assert not part.missing
@@ -109,6 +109,32 @@ def test_what_is_written_before_it_is_read() -> None:
     assert [line.name for line in slice_of(graph, "sub", given | {"mul"}).lines] == ["into", "sub"]
     assert graph.is_written("arg0_1"), "a part of it"
     assert not read_fx(GRAPH).is_written("arg2_1")
+
+
+LISTS = """
+class <lambda>(torch.nn.Module):
+    def forward(self, arg0_1: "f32[3][1]cpu", arg1_1: "f32[2][1]cpu", arg2_1: "f32[3][1]cpu"):
+        _foreach_add = torch.ops.aten._foreach_add_.Scalar([arg0_1, arg1_1], 2)
+        getitem: "f32[3][1]cpu" = _foreach_add[0];  _foreach_add = None
+        mul: "f32[3][1]cpu" = torch.ops.aten.mul.Tensor(getitem, arg2_1);  arg2_1 = None
+        _foreach_mul = torch.ops.aten._foreach_mul.Scalar([arg1_1, getitem], 3);  arg1_1 = None
+        return (mul, _foreach_mul)
+"""
+
+
+def test_a_list_that_is_written_and_not_returned() -> None:
+    """Each of its tensors is written, and the items of the result are those tensors."""
+    graph = read_fx(LISTS)
+    assert graph.lines["_foreach_add"].writes == ("arg0_1", "arg1_1")
+    assert graph.lines["_foreach_mul"].writes == ()
+    assert graph.memory_of("getitem") == "arg0_1"
+    assert graph.view_of("getitem") == "getitem"
+    assert graph.last_write("arg1_1") == ("_foreach_add", "_foreach_add[1]")
+    assert graph.last_write("arg2_1") == ("", "")
+    assert graph.lines["_foreach_add"].statement == (
+        "_foreach_add = [arg0_1, arg1_1]; torch.ops.aten._foreach_add_.Scalar(_foreach_add, 2)"
+    )
+    assert graph.lines["_foreach_mul"].statement == graph.lines["_foreach_mul"].code
 
 
 def test_sizes_are_numbers_and_nothing_else() -> None:

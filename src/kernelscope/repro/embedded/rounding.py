@@ -53,10 +53,18 @@ class Wide(TorchDispatchMode):
             made = func(*tree_map(lambda p: self.shaken(p, most), args), **kwargs)  # rounds in between, too
         same = [r.alias_info for r in schema.returns if r.alias_info is not None]
         if not same:
+            self.round_written(schema, args)
             return tree_map(self.rounded, made)
         if is_float(made) and all(each.is_write for each in same):
             made.copy_(self.rounded(made))
         return made
+
+    def round_written(self, schema: Any, args: Any) -> None:
+        """What an operator that returns nothing wrote to: the list of `_foreach_add_`."""
+        for about, given in zip(schema.arguments, args, strict=False):
+            if about.alias_info is not None and about.alias_info.is_write:
+                for value in filter(is_float, tree_leaves(given)):
+                    value.copy_(self.rounded(value))
 
     def noise(self, value: torch.Tensor) -> torch.Tensor:
         """Of each element its own, between -1 and 1."""
