@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 
 @contextmanager
@@ -22,10 +23,12 @@ def own_autograd_state() -> Iterator[None]:
         hooks.append(top)
         autograd._pop_saved_tensors_default_hooks()
     disabled = autograd._saved_tensors_hooks_get_disabled_error_message()
-    depth = functorch.get_dynamic_layer_stack_depth()
+    depth, level = functorch.get_dynamic_layer_stack_depth(), forward_ad._current_level
     try:
         yield
     finally:
+        while forward_ad._current_level > level:
+            forward_ad.exit_dual_level()
         if functorch.get_dynamic_layer_stack_depth() > depth:
             functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
         if disabled is None:

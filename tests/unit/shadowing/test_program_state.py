@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 from kernelscope.shadowing.program_state import own_autograd_state, without_function_modes
@@ -57,3 +58,16 @@ def test_levels_of_torch_func_that_an_error_left_are_gone() -> None:
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
         torch.ones(2, requires_grad=True).square()
     assert torch.func.grad(torch.sin)(torch.zeros(())).item() == 1
+
+
+def test_a_level_of_forward_gradients_that_an_error_left_is_gone() -> None:
+    """A traced graph enters and leaves it in lines of its own; the next run would be nested in it."""
+
+    def fails_inside() -> None:
+        with own_autograd_state():
+            forward_ad.enter_dual_level()
+            raise ValueError("in the middle")
+
+    with pytest.raises(ValueError, match="in the middle"):
+        fails_inside()
+    assert torch.func.jvp(torch.sin, (torch.zeros(()),), (torch.ones(()),))[1].item() == 1
