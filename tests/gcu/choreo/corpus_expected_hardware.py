@@ -76,6 +76,22 @@ def _named(x: Any) -> Any:
     return 3 * x.sum(0)
 
 
+def _arrays(r: Random) -> Case:
+    a, b = _ints(r, 4, 6), _ints(r, 4, 6)
+    return [a, b], a - 2 * b
+
+
+def _rms_norm(r: Random) -> Case:
+    x, w = r.standard_normal((3, 16), dtype=np.float32), r.standard_normal(16, dtype=np.float32)
+    wide = x.astype(np.float64)
+    return [x, w, 0.5], wide / np.sqrt((wide * wide).mean(1, keepdims=True) + 0.5) * w
+
+
+def _pad(r: Random) -> Case:
+    x = r.standard_normal((3, 5), dtype=np.float32)
+    return [x], np.pad(x, ((1, 1), (0, 2)), constant_values=np.float32(9)).T
+
+
 OF_THE_HARDWARE: dict[str, Callable[[Random], Case]] = {
     "tied_tiles": _of((4, 6), _tied),
     "tied_sums": _tied_sums,
@@ -93,5 +109,10 @@ OF_THE_HARDWARE: dict[str, Callable[[Random], Case]] = {
     "pooled": _pooled,
     "leftover_rows": _leftover,
     "products_of_indices": _of((4, 2, 3), lambda x: x.transpose(2, 0, 1)),
+    "host_arrays": _arrays,
+    "rows_together": _of((7,), lambda x: x[::-1]),
+    "rms_norm": _rms_norm,
+    "scan_two_buffers": _of((32,), np.cumsum),
+    "pad_then_transpose": _pad,
     "named_kernels": _of((2, 8), _named),
 }

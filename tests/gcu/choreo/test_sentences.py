@@ -39,6 +39,15 @@ MISTAKES = {
     "x.at(0) >>= 40;": "a number of 32 bits cannot be shifted by 40",
     "local s32 [4] b; x.at(0) = b.at(1);": "`b` is read, but nothing writes to it; copy data into it, or",
     "local s32 [4] b; dma.copy b => x;": "`b` is read, but nothing writes to it",
+    "std::cout << 3;": "`std::` is C++; `println(…)` prints, and a kernel that `call` runs may be any C++",
+    "foreach i of [4] { x.at(i) = 1; }": "expected `in`, found `of`",
+    "x.at(0) = x.at(1) ** 2;": "expected an expression, found `*`; a power is `__pow(x, y)`",
+    "x.at(0) = *x;": "expected an expression, found `*`; there are no pointers: write `x.at(…)`",
+    "x.at(0) = 1 << 40;": "a number of 32 bits cannot be shifted by 40",
+    "x.at(0) = 5000000000;": "5000000000 does not fit into s32",
+    "mutable u8 v = 256;": "256 does not fit into u8",
+    "mutable s16 v = 0; v = -40000;": "-40000 does not fit into s16",
+    "local s8 [4] v {300}; x.at(0) = v.at(0);": "300 does not fit into s8",
     "do { } while (n > 0);": "`do` is C++; write `while (…) { … }`",
 }
 
@@ -49,6 +58,15 @@ def test_a_mistake_gets_advice(text: str) -> None:
         translate(f"{HEAD}{text}\n}}", "bad.co")
     assert MISTAKES[text] in caught.value.message
     assert caught.value.line == 4
+
+
+FITTING = "o.at(0) = 4294967295; mutable u32 v = -1; mutable s64 w = 5000000000; o.at(1) = v + w * 0;"
+
+
+def test_a_sign_may_change_and_what_is_not_declared_is_not_returned() -> None:
+    translate(f"__co__ auto f() {{ s32 [2] o; {FITTING} return o; }}", "good.co")
+    with pytest.raises(ChoreoError, match="`o` is not declared"):
+        translate("__co__ auto f(s32 [4] x) { return o; }", "bad.co")
 
 
 SHAPED = """__co__ auto f(s32 [4, 6] x) {

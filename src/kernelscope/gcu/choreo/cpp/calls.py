@@ -11,7 +11,7 @@ from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 
 from .data import DataExpressions
 from .shapes import Dim, dim, same
-from .sizes.arithmetic import fold
+from .sizes.arithmetic import bits_shifted, fold
 from .sizes.tiles import shown_range
 from .values import FRACTIONS, HALVES, INTEGER, Data, Future, Scalar, Scope, Value, cpp_type, is_in
 
@@ -155,7 +155,7 @@ class CallExpressions(DataExpressions):
         fraction = next((x.type for x in (a, b) if x.type in FRACTIONS), "")
         if op in ("%", "&", "|", "^", "<<", ">>") and fraction:
             raise ChoreoError(f"`{op}` needs integers, not {fraction}", span)
-        bits = 64 if a.type in ("s64", "u64") else 32 if a.type in INTEGER else 0
+        bits = bits_shifted(a)
         if op in ("<<", ">>") and bits and b.low is not None and (b.low >= bits or (b.high or 0) < 0):
             raise ChoreoError(f"a number of {bits} bits cannot be shifted by {shown_range(b)}", span)
         never_zero = (b.low is not None and b.low > 0) or (b.high is not None and b.high < 0)

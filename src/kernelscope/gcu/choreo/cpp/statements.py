@@ -15,6 +15,7 @@ from .declared.declarations import Declarations
 from .elision import moving_futures, reads_in_place
 from .expressions import Expressions
 from .shapes import Dim, dim
+from .sizes.arithmetic import refuse_too_large
 from .values import (
     HALVES,
     Bounded,
@@ -226,6 +227,7 @@ class Statements(Declarations):
         if not isinstance(known, Scalar) or not known.is_mutable:
             raise ChoreoError(of_assignment(s.name, known, self._function.parameters), s.span)
         number = self.expressions.assignable(s.value)
+        refuse_too_large(number, known.type, s.span)
         value = number.text
         is_half = known.type in HALVES
         if s.op not in ("=", "+=", "-=", "*=") or (is_half and s.op != "="):
@@ -241,6 +243,7 @@ class Statements(Declarations):
         data = self.expressions.data(s.target.of)
         place = self.expressions.element(s.target)
         number = self.expressions.assignable(s.value)
+        refuse_too_large(number, data.element, s.span)
         value = number.text
         if s.op != "=":
             value = self.expressions.combined(s.op[:-1], place, number, s.span)

@@ -178,9 +178,18 @@ template <class T, int N>
 spanned_view<T, N> make_spanview(T* data, mdspan<N> shape) {
   return spanned_view<T, N>(data, shape);
 }
-template <int N, class T>
+template <int N, class T, class = std::enable_if_t<!std::is_array_v<T>>>
 spanned_view<T, N> make_spanview(T* data, std::initializer_list<std::size_t> shape) {
   return spanned_view<T, N>(data, mdspan<N>(shape));
+}
+// `f32 a[M][N]` with its shape, or with another one of as many elements.
+template <int N, class T, std::size_t A, class Element = std::remove_all_extents_t<T>,
+          class = std::enable_if_t<std::is_array_v<T>>>
+spanned_view<Element, N> make_spanview(T (&data)[A], std::initializer_list<std::size_t> shape) {
+  mdspan<N> made(shape);
+  require(static_cast<std::size_t>(made.count()) <= sizeof(data) / sizeof(Element),
+          "make_spanview: the shape has more elements than the array");
+  return spanned_view<Element, N>(reinterpret_cast<Element*>(data), made);
 }
 template <class T, std::size_t A>
 spanned_view<T, 1> make_spanview(T (&data)[A]) {
@@ -202,11 +211,16 @@ template <class T, class... I, class = std::enable_if_t<(std::is_integral_v<I> &
 spanned_data<T, static_cast<int>(sizeof...(I))> make_spandata(I... shape) {
   return spanned_data<T, static_cast<int>(sizeof...(I))>(mdspan<static_cast<int>(sizeof...(I))>(shape...));
 }
-template <int N, class T>
+template <int N, class T, class = std::enable_if_t<!std::is_array_v<T>>>
 spanned_data<std::remove_const_t<T>, N> copy_as_spanned(T* data, std::initializer_list<std::size_t> shape) {
   auto made = make_spandata<std::remove_const_t<T>, N>(shape);
   std::memcpy(made.data(), data, made.bytes());
   return made;
+}
+template <int N, class T, std::size_t A, class Element = std::remove_all_extents_t<T>,
+          class = std::enable_if_t<std::is_array_v<T>>>
+spanned_data<std::remove_const_t<Element>, N> copy_as_spanned(T (&data)[A], std::initializer_list<std::size_t> shape) {
+  return copy_as_spanned<N>(make_spanview<N>(data, shape).data(), shape);
 }
 
 }  // namespace names

@@ -133,6 +133,8 @@ def range_of(c: Cursor) -> tree.Bind | tree.Range:
     if c.sees("{") or c.peek().text in ("in", "="):
         return bind(c)
     name = c.name("a bounded variable")
+    if c.sees("of"):
+        raise c.wrong("expected `in`")
     if not c.take("("):
         return tree.Range(name.text, span=name.span)
     low = None if c.sees(":") else expression(c)

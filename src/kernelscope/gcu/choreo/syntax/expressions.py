@@ -51,6 +51,12 @@ class Cursor:
         rest = (t for t in self._tokens[self._at + 1 :] if t.kind != "comment")
         return next(rest, self.token)
 
+    def refuse_scope(self) -> None:
+        """`std::cout << x;` and the like, at the beginning of a statement."""
+        if [t.text for t in self._tokens[self._at + 1 : self._at + 3]] == [":", ":"]:
+            other = "`println(…)` prints, and a kernel that `call` runs may be any C++"
+            raise ChoreoError(f"`{self.token.text}::` is C++; {other}", self.token.span)
+
     def next(self) -> Token:
         token = self.token
         if token.kind != "end":
@@ -83,6 +89,9 @@ class Cursor:
         advice = _WORDS_OF_PYTHON.get(found.text, "") if found.kind == "name" else ""
         if found.text == "=" and message.endswith("`)`"):
             advice = "; equality is written `==`"
+        if found.text == "*" and message == "expected an expression":
+            is_power = self._at > 0 and self._tokens[self._at - 1].text == "*"
+            advice = "; a power is `__pow(x, y)`" if is_power else "; there are no pointers: write `x.at(…)`"
         return ChoreoError(f"{message}, found {shown}{advice}", found.span)
 
     def separated(self, item: Callable[[Cursor], _T], end: str = "") -> list[_T]:

@@ -80,6 +80,7 @@ def _named(c: Cursor) -> list[tree.Stmt]:
     start = c.token.span
     following = c.peek()
     _refuse_fragments(c, following)
+    c.refuse_scope()
     if following.text == ":":
         name = c.next().text
         c.next()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from kernelscope.gcu.choreo.cpp.elision import becomes
 from kernelscope.gcu.choreo.cpp.fragments import Fragments
 from kernelscope.gcu.choreo.cpp.shapes import Dim, contiguous, dim, product, shown
+from kernelscope.gcu.choreo.cpp.sizes.arithmetic import refuse_too_large
 from kernelscope.gcu.choreo.cpp.values import Buffers, Data, Future, Scalar, Several, cpp_type
 from kernelscope.gcu.choreo.syntax import tree
 from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
@@ -29,6 +30,7 @@ class Declarations(Fragments):
         init = self.expressions.scalar(s.init) if s.init is not None else Scalar("0", "int")
         if init.type in ("text", "address"):
             raise ChoreoError(f"`{s.name}` needs a number", s.span)
+        refuse_too_large(init, s.type or "", s.span)
         kind = s.type or init.type
         name = self.local(s.name)
         if names(s.init) & self._thread_names:
@@ -74,6 +76,7 @@ class Declarations(Fragments):
                 self.hold(f"{each.atom} >= 0", "a dimension cannot be below 0", span)
 
     def initialise(self, name: str, element: str, shape: tuple[Dim, ...], init: tree.Expr) -> None:
+        refuse_too_large(self.expressions.assignable(init), element, init.span)
         value = f"static_cast<{cpp_type(element)}>({self.expressions.text(init)})"
         self.emit(f"choreo::fill({name}, {product(shape)}, {value});")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelscope.gcu.choreo.cpp.values import Data, Scalar, Scope
 from kernelscope.gcu.choreo.syntax import tree
+from kernelscope.gcu.choreo.syntax.errors import ChoreoError
 from kernelscope.gcu.choreo.syntax.walk import nodes, root
 
 
@@ -26,6 +27,14 @@ def type_of(e: tree.Expr, scope: Scope, body: tree.Block) -> str:
             known = scope.find(e.id)
             if isinstance(known, Scalar):
                 return tree.AS_ELEMENT.get(known.type, "")
+            if known is None and e.id not in made_in(body):
+                raise ChoreoError(f"`{e.id}` is not declared", e.span)
             found = [n.type for n in nodes(body) if isinstance(n, tree.DeclareScalar) and n.name == e.id]
             return tree.AS_ELEMENT.get(found[0], "") if len(set(found)) == 1 else ""
     return ""
+
+
+def made_in(body: tree.Block) -> set[str]:
+    """The names that statements and loops make."""
+    bound = {name for n in nodes(body) if isinstance(n, tree.Bind) for name in (*n.names, n.whole)}
+    return bound | {getattr(n, "name", "") for n in nodes(body)}

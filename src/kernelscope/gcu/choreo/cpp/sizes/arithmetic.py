@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from kernelscope.gcu.choreo.cpp.shapes import Dim, add, div, mod, mul, sub
+from kernelscope.gcu.choreo.cpp.sizes.tiles import shown_range
 from kernelscope.gcu.choreo.cpp.values import INTEGER, Scalar
+from kernelscope.gcu.choreo.syntax.errors import ChoreoError, Span
 
 
 def common(a: Scalar, b: Scalar) -> str:
@@ -31,3 +33,19 @@ def interval(op: str, a: Scalar, b: Scalar) -> tuple[int | None, int | None]:
 
 def fold(op: str, a: Dim, b: Dim) -> Dim:
     return {"+": add, "-": sub, "*": mul, "/": div, "%": mod}[op](a, b)
+
+
+def bits_shifted(a: Scalar) -> int:
+    """How many bits C++ shifts: a literal is an int, as in C; 0: not known."""
+    if a.text.isdigit():
+        return 32 if int(a.text) < 1 << 31 else 64
+    return 64 if a.type in ("s64", "u64") else 32 if a.type in INTEGER else 0
+
+
+def refuse_too_large(number: Scalar, kind: str, span: Span) -> None:
+    """A number that no integer of that kind can be. Signs may change, as in C: `u32 x = -1;`."""
+    if kind not in INTEGER or kind == "bool" or number.low is None or number.high is None:
+        return
+    bits = 32 if kind == "int" else int(kind[1:])
+    if number.low >= 1 << bits or number.high < -(1 << bits - 1):
+        raise ChoreoError(f"{shown_range(number)} does not fit into {kind}", span)
