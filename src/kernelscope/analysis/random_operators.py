@@ -23,14 +23,6 @@ rrelu_with_noise_ rrelu_with_noise_functional scaled_dot_product_attention unifo
 """
 RANDOM_OPERATORS = frozenset(_NAMES.split())
 
-_OF_TORCH = frozenset((
-    "aten", "prims", "extern_kernels", "inductor", "inductor_prims", "mkldnn", "mkldnn_prepacked", "onednn",
-    "quantized", "quantized_decomposed", "_quantized", "sparse", "torchvision", "higher_order", "fsdp",
-    "symm_mem", "c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "_dtensor",
-    "rngprims", "debugprims", "profiler", "mkl", "quantization", "_native", "streams", "export",
-    "static_runtime", "flex_lib",
-))  # fmt: skip
-
 _CHANCES = ("p", "dropout", "dropout_p", "attn_dropout_p", "train", "training")  # 0 or False: it draws none
 
 
@@ -43,12 +35,6 @@ def draws(kernel_name: str, numbers: dict[str, object]) -> bool:
     """Whether a call drew random numbers: attention and dropout with probability 0 do not."""
     chances = [numbers[name] for name in _CHANCES if name in numbers]
     return is_random(kernel_name) and not any(c in (0, False) and c is not None for c in chances)
-
-
-def is_custom(kernel_kind: str, kernel_name: str) -> bool:
-    """Whether it is an operator of the program's own, which may depend on anything."""
-    namespace, *name = kernel_name.removeprefix("torch.ops.").replace("::", ".").split(".")
-    return kernel_kind in ("op", "extern") and bool(name) and namespace not in _OF_TORCH
 
 
 def adopts_memory(kernel_name: str) -> bool:

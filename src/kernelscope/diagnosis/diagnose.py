@@ -15,7 +15,7 @@ from kernelscope.store.folder import SUFFIX
 from kernelscope.text.amounts import counted
 
 from . import verdicts
-from .answer import NOTHING, Answer
+from .answer import NOTHING, PROGRAM, Answer
 from .compile_troubles import compiling_of
 from .compiler_search import add_cause, add_smallest, bisect, reduce
 from .failures import compiler_failure, is_same_failure
@@ -183,6 +183,8 @@ class Diagnosis:
 
     def _search_culprit(self, run: Recorded, found: ScriptAnswer) -> None:
         verdicts.of_culprit(self.answer, found, run)
+        if verdicts.operator_of(found) is not None:
+            return  # the compiler did what the registration says
         step = verdicts.known_step(found)
         self._search_compiler("shadow", bisects=not step, reduces=step != verdicts.DYNAMO)
 
@@ -259,7 +261,7 @@ class Diagnosis:
             answer.kind = answer.kind if culprit else "unknown"
             answer.what = answer.what or result.problem
         add_cause(answer, result)
-        if culprit:
+        if culprit and answer.fault != PROGRAM:
             self._left.has_reduced = add_smallest(answer, reduce(question, self._folder, self._steps))
 
     def _take_check_from(self, run: Recorded, found: ScriptAnswer | None) -> None:

@@ -10,7 +10,7 @@ from kernelscope.bisection.result import BisectResult
 from kernelscope.events import Frame
 from kernelscope.shadowing.script_parent import ScriptAnswer
 from kernelscope.shadowing.text.how_wrong import how_wrong
-from kernelscope.shadowing.verdicts import kind_of
+from kernelscope.shadowing.verdicts import OwnOperator, kind_of, own_operator
 from kernelscope.stages.records import Incident
 from kernelscope.text.amounts import counted
 from kernelscope.text.visible import one_line
@@ -106,6 +106,17 @@ def of_culprit(answer: Answer, found: ScriptAnswer, run: Recorded) -> None:
     answer.line = origin[0] if origin else run.line_of_node(str(culprit["node"])) or answer.line
     if failed:
         answer.notes.append(f"the script itself fails when it is compiled: {failed}")
+    if (operator := operator_of(found)) is not None:
+        answer.fault = PROGRAM
+        answer.reason = f"{operator.name} is not torch's: {operator.fault}"
+        answer.next = [f"{operator.remedy}; {operator.check}"]
+
+
+def operator_of(found: ScriptAnswer) -> OwnOperator | None:
+    """The program's own operator that is at fault instead of the compiler, if shadow has found one."""
+    culprit = found.form["culprit"]
+    facts = (str(culprit[key]) for key in ("verdict", "kind", "kernel_name", "reason"))
+    return own_operator(*facts)
 
 
 def known_step(found: ScriptAnswer) -> str:

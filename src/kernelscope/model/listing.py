@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from kernelscope.events import Finding, RunInfo
-from kernelscope.text.amounts import counted
+from kernelscope.text.amounts import call_counts, counted
 from kernelscope.text.frames import short_frame
 from kernelscope.text.hashes import short_hash
 from kernelscope.text.visible import one_line
@@ -20,8 +20,9 @@ _ROLE_MARKS = {"out": "→", "inout": "↔"}
 def heading(info: RunInfo, calls: int, kernels: int, graphs: int) -> str:
     settings = ", ".join(f"{k}={v}" for k, v in info.settings.items()) or "defaults"
     rank = f"rank {info.rank} of {info.world_size}, " if info.world_size > 1 else ""
-    counts = f"{counted(calls, 'call')} of {counted(kernels, 'kernel')} in {counted(graphs, 'graph')}"
-    return one_line(f"{counts}  ({rank}torch {info.versions.get('torch', '?')}, {settings})")
+    return one_line(
+        f"{call_counts(calls, kernels, graphs)}  ({rank}torch {info.versions.get('torch', '?')}, {settings})"
+    )
 
 
 def lines(calls: list[KernelCall], findings: Sequence[Finding]) -> Iterator[str]:

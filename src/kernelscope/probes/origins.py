@@ -20,6 +20,7 @@ from types import CodeType
 import torch
 
 from kernelscope.events import Frame
+from kernelscope.text.program_files import GENERATED
 
 TRACE_LINE = re.compile(
     r'File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+?)[ \t]*'
@@ -27,7 +28,6 @@ TRACE_LINE = re.compile(
     re.MULTILINE,
 )
 _MADE_UP = ("<frozen", "<kernelscope", "<eval_with_key>", "<torch", "<__array_function__", "<decorator")
-_GENERATED = re.compile(r"c[a-z2-7]{51}\.py")  # in Inductor's cache: the hash of its text
 _DEPRECATES = "typing_extensions.py"  # wraps functions of torch that have a new name
 _CALL_OTHERS = frozenset(module.__file__ for module in (contextlib, threading, thread))
 _LAUNCH_FOR_USERS = ("triton", "helion")  # packages that launch kernels for the line that calls them
@@ -48,7 +48,7 @@ def _library_folders() -> tuple[str, ...]:
 def is_users(file: str) -> bool:
     # Code from a terminal or a notebook is the user's; code that Python, torch or Helion made up is not.
     name = os.path.basename(file)
-    if _GENERATED.fullmatch(name) is not None or name == _DEPRECATES or file in _CALL_OTHERS:
+    if GENERATED.fullmatch(name) is not None or name == _DEPRECATES or file in _CALL_OTHERS:
         return False
     return not file.startswith((*_library_folders(), *_MADE_UP))
 

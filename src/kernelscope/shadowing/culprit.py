@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelscope.events import Frame, Site
 
-from .verdicts import kind_of
+from .verdicts import OwnOperator, kind_of, own_operator
 
 if TYPE_CHECKING:
     from kernelscope.probes.launch import Launch
@@ -60,6 +60,11 @@ class Culprit:
     def is_step(self) -> bool:
         """A step of the compiler is wrong, rather than a launch."""
         return kind_of(self.verdict).is_step
+
+    @property
+    def own_operator(self) -> OwnOperator | None:
+        """The operator of the program's that is at fault instead of the compiler."""
+        return own_operator(self.verdict, self.kind, self.kernel_name, self.reason)
 
     def to_dict(self) -> dict[str, Any]:
         plain = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernelscope.text.operator_names import is_custom, misdescribed_operator
+
 
 @dataclass(frozen=True, slots=True)
 class VerdictKind:
@@ -37,3 +39,34 @@ VERDICTS = {
 
 def kind_of(verdict: str) -> VerdictKind:
     return VERDICTS.get(verdict) or VerdictKind(verdict, "is wrong", 2, "part")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnOperator:
+    """An operator of the program's own that does something else than its registration says."""
+
+    name: str  # as Python has it: torch.ops.mine.norm.default
+    fault: str  # a sentence
+    remedy: str
+
+    @property
+    def check(self) -> str:
+        return f"torch.library.opcheck({self.name}, args) checks it"
+
+
+def own_operator(verdict: str, kind: str, kernel_name: str, reason: str) -> OwnOperator | None:
+    """Of a culprit with these: the operator that is to be mended instead of the compiler."""
+    if verdict == "foreign-write" and is_custom(kind, kernel_name):
+        name = f"torch.ops.{kernel_name.removeprefix('torch.ops.')}"
+        return OwnOperator(
+            name,
+            "it writes to an argument that its registration does not name",
+            "name what it writes to in mutates_args (in a schema: Tensor(a!)), or let it write to a copy",
+        )
+    if name := misdescribed_operator(reason):
+        return OwnOperator(
+            name,
+            "its result has other sizes or strides than its fake implementation (register_fake) says",
+            "let register_fake return the sizes and strides that the operator really returns",
+        )
+    return None

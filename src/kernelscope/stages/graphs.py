@@ -216,7 +216,16 @@ class Stages:
 
     @property
     def failures(self) -> list[Incident]:
-        return self._incidents("failure")
+        return [self._placed(incident) for incident in self._incidents("failure")]
+
+    def _placed(self, incident: Incident) -> Incident:
+        """One without a line of its own gets that of its function, whichever compilation of it says it."""
+        if incident.origin:
+            return incident
+        function = incident.compile_id.partition("/")[0]
+        frames = [f for f in self.frames if f.origin and f.compile_id.partition("/")[0] == function]
+        same = [f for f in frames if f.compile_id == incident.compile_id]
+        return replace(incident, origin=(same or frames)[0].origin[:1]) if frames else incident
 
     def __repr__(self) -> str:
         return f"<Stages of {len(self.graphs)} graphs>"

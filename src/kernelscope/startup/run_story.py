@@ -11,7 +11,7 @@ from kernelscope.events import ABOUT_NOTHING, Finding
 from kernelscope.store import folder
 from kernelscope.store.flight.ending import Ending, ending_of
 from kernelscope.store.stored_run import StoredRun
-from kernelscope.text.amounts import counted
+from kernelscope.text.amounts import call_counts, counted
 from kernelscope.text.visible import one_line
 from kernelscope.text.widths import shortened, wrapped
 
@@ -137,7 +137,4 @@ def _recorded(runs: list[StoredRun], calls: int, ranks: Ranks) -> str:
     kernels = len({kernel.name for run in runs for kernel in run.kernels})
     graphs = sum(len(run.graphs) for run in runs)
     who = f" of {len(runs)} processes" if len(runs) > 1 else ""
-    return (
-        f"recorded {counted(calls, 'call')} of {counted(kernels, 'kernel')} in {counted(graphs, 'graph')}"
-        f"{ranks.recorded_by() if ranks.parts else who}"
-    )
+    return f"recorded {call_counts(calls, kernels, graphs)}{ranks.recorded_by() if ranks.parts else who}"

@@ -24,3 +24,9 @@ def byte_size(count: int) -> str:
 def counted(number: int, what: str) -> str:
     """ "1 call", "2 calls"."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def call_counts(calls: int, kernels: int, graphs: int) -> str:
+    """Without the graphs, where calls have none: a crash leaves calls whose graph is not in the run."""
+    found = f"{counted(calls, 'call')} of {counted(kernels, 'kernel')}"
+    return found if calls and not graphs else f"{found} in {counted(graphs, 'graph')}"

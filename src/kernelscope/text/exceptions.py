@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import TracebackType
 
+from .program_files import is_program_file
+
 _MOST_TEXT, _MOST_PLACE = 2000, 500
 
 
@@ -16,11 +18,11 @@ def noted(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 
 def _place(trace: TracebackType | None) -> str:
-    """The innermost line of the user's own in a traceback, or else the innermost line."""
+    """The innermost line of the user's program in a traceback, or else the outermost line."""
     found = ""
     while trace is not None:
         code, line = trace.tb_frame.f_code, trace.tb_lineno
-        is_own = "site-packages" not in code.co_filename and not code.co_filename.startswith("<")
-        found = f"{code.co_filename}:{line} in {code.co_name}" if is_own or not found else found
+        if not found or is_program_file(code.co_filename):
+            found = f"{code.co_filename}:{line} in {code.co_name}"
         trace = trace.tb_next
     return found

@@ -102,8 +102,15 @@ def is_secret_name(name: str) -> bool:
 
 def _is_value(text: str) -> bool:
     """Whether it could be a secret; numbers, switches and files (`PWD`, `SSH_AUTH_SOCK`) are not."""
-    text = text.strip("\"'")
-    return not _PLAIN.fullmatch(text) and not (os.path.isabs(text) and os.path.lexists(text))
+    bare = text.strip("\"'")  # a folder's own name may end with a quote
+    return not _PLAIN.fullmatch(bare) and not any(
+        os.path.isabs(t) and os.path.lexists(t) for t in (text, bare)
+    )
+
+
+def _is_folder(name: str, value: str) -> bool:
+    """Of the shell: the folder it is in, and the one it was in, which may be gone."""
+    return name in ("PWD", "OLDPWD") and os.path.isabs(value)
 
 
 def _is_unlike_a_word(text: str) -> bool:
@@ -116,7 +123,8 @@ class Secrets:
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         given = all_variables() if environ is None else environ
-        found = {v for k, v in given.items() if is_secret_name(k) and _is_value(v) and _is_unlike_a_word(v)}
+        named = (v for k, v in given.items() if is_secret_name(k) and not _is_folder(k, v))
+        found = {value for value in named if _is_value(value) and _is_unlike_a_word(value)}
         self._known = sorted(found, key=len, reverse=True)
 
     def hidden(self, text: str) -> str:

@@ -12,6 +12,7 @@ from kernelscope.errors import RunError
 from kernelscope.store import folder
 from kernelscope.store.flight.crash import is_running
 from kernelscope.store.flight.reader import read_status
+from kernelscope.store.safety.regular_files import refuse_other_kinds
 from kernelscope.store.stored_run import load
 from kernelscope.text.amounts import byte_size
 
@@ -40,6 +41,8 @@ def summary(path: Path) -> dict[str, Any]:
                 "started": invocation.started_ns / 1e9,
             }
         parts = folder.parts(path)
+        if not parts:
+            refuse_other_kinds(path / folder.DATABASE)
         form["parts"] = [folder.part_name(path, part) for part in parts]
         form |= {"calls": 0, "closed": True, "running": is_running(path)}
         for part in parts:

@@ -198,6 +198,9 @@ def test_a_packed_file_cannot_escape(here: Path, capsys: Capture) -> None:
         (["show", "old-1", "--part", "rank-7"], "has no part 'rank-7'"),
         (["ls", "nowhere"], "nowhere is not a folder"),
         (["query", "SELEC"], "SQLite rejected the query"),
+        (["query", "DROP VIEW call"], "a run is only read: start with SELECT or WITH"),
+        (["query", "SELECT 1 FROM cals"], "no such table: cals; the tables are arguments, call, calls,"),
+        (["query", "old-1", "--part", "rank-7", "SELECT 1"], "has no part 'rank-7'"),
         (["query", "a", "b", "c"], "put the query in quotes"),
         (["unpack", "nowhere.zip"], "there is no file nowhere.zip"),
     ],
@@ -222,3 +225,24 @@ def test_ranks_are_parts(tmp_path: Path, capsys: Capture) -> None:
     capsys.readouterr()
     [run] = as_json(capsys, "ls", str(tmp_path))["runs"]  # type: ignore[misc]
     assert (run["parts"], run["calls"]) == (["rank-0", "rank-1"], 80)
+
+
+@pytest.mark.parametrize("words", [["show", "pipe-1"], ["query", "pipe-1", "SELECT 1"]])
+def test_a_run_that_is_not_made_of_files_is_refused_in_the_same_words(
+    here: Path, capsys: Capture, words: list[str]
+) -> None:
+    (here / "kscope-runs" / "pipe-1.kscope").mkdir()
+    os.mkfifo(here / "kscope-runs" / "pipe-1.kscope" / "run.db")
+    assert main(words) == 2
+    assert "run.db is a pipe" in capsys.readouterr().err
+    found = {Path(run["path"]).name: run for run in as_json(capsys, "ls")["runs"]}  # type: ignore[attr-defined]
+    assert "run.db is a pipe" in found["pipe-1.kscope"]["error"]
+
+
+def test_one_run_is_not_enough_to_compare(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_sample(tmp_path / folder.HOME / "only-1.kscope").close()
+    assert main(["diff"]) == 2
+    assert "diff needs two runs, and there is only 1 here; record with: " in capsys.readouterr().err

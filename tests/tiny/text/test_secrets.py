@@ -160,3 +160,17 @@ def test_folders_and_words_are_not_secrets(tmp_path: Path) -> None:
     text = f"{tmp_path}/train.py:3: the tracker is offline"
     assert Secrets(given).hidden_message(text) == text
     assert Secrets({"WANDB_API_KEY": "hunter22"}).hidden("hunter22") == SECRET
+
+
+@pytest.mark.parametrize("name", ["it's 'q'", '"quoted"', "'", "gone/since 2024"])
+def test_the_current_folder_is_not_a_secret_whatever_its_name(name: str, tmp_path: Path) -> None:
+    """The shell keeps it in `PWD` also after it was deleted."""
+    here = tmp_path / name
+    if "gone" not in name:
+        here.mkdir()
+    text = f"{here}/train.py:3: it failed"
+    for variable in ("PWD", "OLDPWD"):
+        assert Secrets({variable: str(here)}).hidden_message(text) == text
+    if here.is_dir():
+        assert Secrets({"SSH_AUTH_SOCK": str(here)}).hidden_message(text) == text
+    assert Secrets({"PWD": "hunter22hunter22"}).hidden("hunter22hunter22") == SECRET

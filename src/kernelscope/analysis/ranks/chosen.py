@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelscope.analysis.random_operators import is_custom
 from kernelscope.errors import RunError
 from kernelscope.model.collectives import is_between_two
 from kernelscope.model.run import Run
 from kernelscope.store.ranks.rank_parts import RankParts, rank_parts
 from kernelscope.store.stored_run import StoredRun
+from kernelscope.text.operator_names import is_custom
 
 from .deviation import RankSummary
 from .rank import Rank, communicates

@@ -14,10 +14,11 @@ import numpy as np
 
 from kernelscope.analysis.diff.pairs import compare
 from kernelscope.analysis.diff.verdicts import alignments, settings_of
-from kernelscope.analysis.random_operators import adopts_memory, is_custom, is_random
+from kernelscope.analysis.random_operators import adopts_memory, is_random
 from kernelscope.events import Site
 from kernelscope.model.call import KernelCall
 from kernelscope.store.columns import Ints, Words, mixed, text_word
+from kernelscope.text.operator_names import is_custom
 
 from .deviation import COMPUTED, Deviation
 from .rank import Rank, communicates, site_key

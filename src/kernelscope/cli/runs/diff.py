@@ -153,7 +153,7 @@ def _paths(a: str | None, b: str | None) -> tuple[Path, Path]:
     newest = folder.runs_in(Path.cwd())
     if len(newest) < 2:
         raise RunError(
-            f"diff needs two runs, and there are {len(newest)} here; "
+            f"diff needs two runs, and there {'is only 1' if newest else 'are 0'} here; "
             "record with: kernelscope run --values hash script.py"
         )
     return newest[1], newest[0]

@@ -13,6 +13,7 @@ from kernelscope.errors import RunError
 from kernelscope.store import folder
 from kernelscope.store.flight.recovered_calls import open_run
 from kernelscope.store.ranks.rank_parts import load_rank, rank_parts
+from kernelscope.store.stored_run import load
 from kernelscope.views import plain
 from kernelscope.views.terminal import table
 
@@ -67,10 +68,7 @@ def main(args: argparse.Namespace) -> int:
 def _part(args: argparse.Namespace, root: Path) -> Path:
     if args.rank is not None:
         return load_rank(root, args.rank).path
-    found = [root / args.part] if args.part else folder.parts(root)
-    if not found:
-        raise RunError(f"{root} is empty: no process recorded anything")
-    return found[0]
+    return load(root, part=args.part or "").path
 
 
 def _each_rank(args: argparse.Namespace, root: Path, sql: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:

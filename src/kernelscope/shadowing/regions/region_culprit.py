@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kernelscope.shadowing.culprit import Culprit
+from kernelscope.text.operator_names import misdescribed_operator
 
 from .blame import Suspect
 from .eager_run import alone
@@ -42,6 +43,8 @@ def failure_of_compiled_code(error: Exception, run_eager: Callable[[], Any]) -> 
             return []
     first = str(error).partition("\n")[0][:200]
     reason = f"compiled, it raises {name}: {first}, and uncompiled it does not"
+    if operator := misdescribed_operator(str(error)):
+        reason += f". Error in op: {operator}"
     return [Difference(f"it raises {name}", reason, kind="raises")]
 
 

@@ -65,7 +65,11 @@ def culprit_lines(culprit: Culprit, command: Sequence[str], *, verbose: bool) ->
         yield f"  values     {', '.join(values)}"
     if verbose:
         yield from _details(culprit)
-    yield from _next_steps(kind_of(culprit.verdict).tools, command)
+    if (operator := culprit.own_operator) is not None:
+        yield f"  operator   {operator.name} is not torch's: {operator.fault}"
+        yield f"  next       {operator.remedy}; {operator.check}"
+    else:
+        yield from _next_steps(kind_of(culprit.verdict).tools, command)
 
 
 def _details(culprit: Culprit) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import sqlite3
 import sys
@@ -237,10 +238,17 @@ class DatabaseReader:
         try:
             cursor = self._db.execute(sql)
         except (sqlite3.Error, sqlite3.Warning) as error:
-            raise RunError(f"SQLite rejected the query: {error}") from None
+            raise RunError(f"SQLite rejected the query: {error}{self._advice(str(error))}") from None
         if cursor.description is None:
             raise RunError("only queries that read are allowed: start with SELECT or WITH")
         return [name for name, *_ in cursor.description], self._each(cursor)
+
+    def _advice(self, error: str) -> str:
+        if error == "not authorized":
+            return "; a run is only read: start with SELECT or WITH, and name its own tables"
+        if re.match(r"no \w+ table", error):
+            return f"; the tables are {', '.join(sorted(OBJECTS[self.version]))}"
+        return ""
 
     def _each(self, cursor: sqlite3.Cursor) -> Iterator[codec.Row]:
         try:
