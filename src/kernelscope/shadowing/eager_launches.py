@@ -131,14 +131,16 @@ class EagerLaunches(LaunchCheck):
         with torch.no_grad(), quiet():
             for tensor, before in pending.kept:
                 tensor.detach().copy_(before)
-            for output in pending.nodes.outputs:
+            for output in pending.evaluated:
                 target, eager = made[output.name], part_of(pending.eager, output)
                 if reason := why_not_comparable(target, eager):
                     self._cannot(launch, f"{output.argument}: {reason}")
                     continue
                 target.detach().copy_(eager.reshape(target.shape))
                 is_replaced = True
-        for argument, reason in pending.nodes.unchecked:
+        missing = [each.argument for each in pending.nodes.outputs if each.name in pending.missing]
+        left = [(argument, "an FX node of it could not be evaluated") for argument in missing]
+        for argument, reason in [*pending.nodes.unchecked, *left]:
             self._cannot(launch, f"{argument}: {reason}")
         self.replaced += is_replaced
 
@@ -163,7 +165,8 @@ def _about(launch: Launch, pending: Pending) -> dict[str, Any]:
 def _is_whole(launch: Launch, pending: Pending) -> bool:
     """Whether eager's values are all that the launch would leave."""
     nodes = pending.nodes
-    if pending.eager is None or nodes.pieces or nodes.unchecked or nodes.given or launch.point.returns:
+    is_partly_known = pending.missing or nodes.pieces or nodes.unchecked or nodes.given
+    if pending.eager is None or is_partly_known or launch.point.returns:
         return False
     outputs = ((pending.alive.get(o.name), part_of(pending.eager, o)) for o in nodes.outputs)
     return not any(why_not_comparable(made, eager) for made, eager in outputs)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import operator
+from pathlib import Path
 
 import torch
 from tests.integration.faults.planting import Fault, assert_named, in_kernel, look_for
+from tests.integration.only_torch import OnlyTorch
 from torch import nn
 from torch.fx import Graph, GraphModule
 
 import kernelscope
 from kernelscope.reduction.candidates import Candidate, part_of
+from kernelscope.repro import call_script, files
 
 
 def step() -> None:
@@ -29,11 +32,24 @@ def test_both_are_judged() -> None:
     assert not result.unchecked, result.details()
 
 
+WRONG = in_kernel(r"float>\(-0\.1\)", "float>(-0.11)", count=2)
+FAULT = Fault("not returned", "written list", step, WRONG, "=out_ptr0", phase="")
+
+
 def test_a_wrong_constant_is_named() -> None:
-    wrong = in_kernel(r"float>\(-0\.1\)", "float>(-0.11)", count=2)
-    fault = Fault("not returned", "written list", step, wrong, "=out_ptr0", phase="")
-    result, canary = look_for(fault)
-    assert_named(fault, result, canary)
+    result, canary = look_for(FAULT)
+    assert_named(FAULT, result, canary)
+
+
+def test_the_script_of_a_wrong_call_shows_it(tmp_path: Path, only_torch: OnlyTorch) -> None:
+    with kernelscope.record(values="save", stages=True, path=tmp_path / "r"):
+        result, _ = look_for(FAULT)
+    assert result.culprit is not None
+    script = call_script(kernelscope.load(tmp_path / "r.kscope"), result.culprit.index)
+    status, said = only_torch.run(files.write(script, tmp_path))
+    assert status == 1, said
+    for argument in ("out_ptr0", "out_ptr1"):
+        assert f"FAIL {argument}: differs from eager" in said
 
 
 def test_its_part_of_a_graph_runs_by_itself() -> None:

@@ -16,7 +16,6 @@ from torch.fx import Node
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.culprit import Culprit, culprit_of
-from kernelscope.shadowing.draws.compiled_draws import note_drawn, note_seeds
 from kernelscope.shadowing.graph_call_state import GraphCallState
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.graph_walk import is_value_of, shaped
@@ -28,7 +27,7 @@ from kernelscope.shadowing.reference.launch_nodes import (
     given_values,
     not_given,
 )
-from kernelscope.shadowing.reference.node_kinds import SEEDS, is_uninitialised, saves_generator, whole_of
+from kernelscope.shadowing.reference.node_kinds import is_uninitialised
 from kernelscope.shadowing.reference.places import Memories, place_of
 from kernelscope.shadowing.reference.small_errors.rounding import Rounding
 from kernelscope.shadowing.result import ShadowResult
@@ -36,7 +35,8 @@ from kernelscope.shadowing.result import ShadowResult
 from .eager_layout import EagerLayout
 from .judge import judge, why_not_comparable
 from .measure import is_equal
-from .pending import Pending, doubtful, made_outputs, part_of
+from .noted_draws import note_draw
+from .pending import Pending, doubtful, leaves_out, made_outputs, part_of
 from .pieces import Doubts, all_inputs, differ, found_apart, judged_results, made_by_part, made_up, maker_of
 from .poison import is_poisoned, nothing_in, overwrites, poison
 from .verdict_record import Verdict
@@ -120,11 +120,23 @@ class LaunchCheck:
     def not_judged(self, launch: Launch, argument: str, reason: str) -> None:
         """An output is left out."""
 
+    def _evaluate(self, launch: Launch, pending: Pending) -> dict[Node, Any]:
+        """In eager; what depends on a node that cannot be evaluated is left out, the rest is not."""
+        while True:
+            try:
+                return pending.reference.same(pending.nodes.order, pending.inputs)
+            except CannotEvaluate as error:
+                missing = leaves_out(pending, error.node)
+                if not missing:
+                    raise
+                for output in missing:
+                    self._leave_out(launch, pending, output.argument, str(error))
+
     def _compute(self, launch: Launch, pending: Pending) -> None:
-        nodes, inputs = pending.nodes, pending.inputs
+        inputs = pending.inputs
         try:
-            pending.eager = pending.reference.same(nodes.order, inputs)
-            if nodes.unknown:
+            pending.eager = self._evaluate(launch, pending)
+            if pending.nodes.unknown:
                 self._leave_out_unknown(launch, pending, pending.eager)
             if launch.site.kernel.kind == "extern" and self.poisons:
                 self._compare_layouts(launch, pending, pending.eager)
@@ -139,27 +151,28 @@ class LaunchCheck:
 
     def _leave_out_unknown(self, launch: Launch, pending: Pending, eager: Mapping[Node, Any]) -> None:
         """What the kernel was not given need not be known: of a slice of joined values, the others."""
-        nodes, symbols, kept = pending.nodes, pending.state.symbols, pending.nodes.outputs
+        nodes, symbols, kept = pending.nodes, pending.state.symbols, pending.evaluated
         for which in (1, 2):
             others = made_up(nodes.unknown, which, symbols, offload=self._offload)
             again = pending.reference.same(nodes.order, pending.inputs | others)
             kept = [output for output in kept if not differ(part_of(eager, output), part_of(again, output))]
-        for output in (each for each in nodes.outputs if each not in kept):
+        for output in (each for each in pending.evaluated if each not in kept):
             self._leave_out(launch, pending, output.argument, not_given(nodes.unknown))
-        pending.nodes = replace(nodes, outputs=kept)
+        outputs = [each for each in nodes.outputs if each in kept or each.name in pending.missing]
+        pending.nodes = replace(nodes, outputs=outputs)
 
     def _compare_layouts(self, launch: Launch, pending: Pending, eager: Mapping[Node, Any]) -> None:
         """Once for each site: strides, and what an operator makes of them, are the same at every launch."""
         if (site := (launch.site.file, launch.site.line)) in self._laid_out:
             return
         self._laid_out.add(site)
-        nodes, outputs = pending.nodes, {o.node: o for o in pending.nodes.outputs if not o.key}
+        nodes, outputs = pending.nodes, {o.node: o for o in pending.evaluated if not o.key}
         layout = EagerLayout(nodes.order, pending.inputs, pending.state.symbols)
         for node, verdict in layout.differences(pending.reference, eager, list(outputs)):
             self.result.add(self._culprit(launch, pending, outputs[node], verdict))
 
     def _leave_all_out(self, launch: Launch, pending: Pending, reason: str) -> None:
-        for output in pending.nodes.outputs:
+        for output in pending.evaluated:
             self._leave_out(launch, pending, output.argument, reason)
 
     def after(self, launch: Launch, pending: Pending) -> None:
@@ -172,8 +185,8 @@ class LaunchCheck:
             state.carried.pop(output.name, None)
             if nodes.given:
                 self.result.counts.given += 1
-                _note_draw(state, output.node, made[output.name])
-            elif pending.eager is not None:
+                note_draw(state, output.node, made[output.name])
+            elif pending.eager is not None and output.name not in pending.missing:
                 self._judge_output(launch, pending, output, made[output.name])
             else:
                 self._count_unjudged(made[output.name])
@@ -333,17 +346,3 @@ class LaunchCheck:
             numbers=verdict.numbers,
         )
         return made_by_part(found, pending.state, pending.alive) if output.index == IN_PARTS else found
-
-
-def _note_draw(state: GraphCallState, node: Node, made: Any) -> None:
-    whole, nodes = whole_of(node), list(state.lowered.module.graph.nodes)
-    part = node.args[1] if whole is not node and isinstance(node.args[1], int) else None
-    operator: Any = whole.target
-    if saves_generator(whole):
-        if part != 1:
-            return  # the state
-        operator, part = whole.args[0], None
-    if operator is SEEDS:
-        note_seeds(state.name, made)
-    else:
-        note_drawn(state.name, operator, nodes.index(whole), part, made)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import getitem
 from typing import Any
@@ -35,7 +35,13 @@ class Pending:
     wide: dict[Node, Any] | None = None
     is_left_out: bool = False  # one of its outputs is not checked
     is_right: bool = True  # as far as it is known
+    missing: set[str] = field(default_factory=set)  # outputs that depend on what cannot be evaluated
     doubtful: set[str] = field(default_factory=set)  # buffers of unknown contents that it reads
+
+    @property
+    def evaluated(self) -> list[Output]:
+        """The outputs that have a reference."""
+        return [output for output in self.nodes.outputs if output.name not in self.missing]
 
     def in_double(self) -> dict[Node, Any]:
         if self.wide is None:
@@ -48,6 +54,23 @@ def made_outputs(launch: Launch, pending: Pending) -> dict[str, Any]:
     made = {output.name: pending.alive.get(output.name) for output in pending.nodes.outputs}
     returned = [output for output in pending.nodes.outputs if output.index is None]
     return made | {each.name: reduce(getitem, each.item, launch.result) for each in returned}
+
+
+def leaves_out(pending: Pending, node: Node | None) -> list[Output]:
+    """Go on without a node that cannot be evaluated; the outputs that depend on it, or none if all do."""
+    nodes, writers = pending.nodes, {w for by in pending.state.in_place.writers.values() for w in by}
+    bad = {node}
+    for each in nodes.order:
+        if not bad.isdisjoint(each.all_input_nodes):
+            bad.add(each)
+    missing = [output for output in pending.evaluated if output.node in bad]
+    order = [each for each in nodes.order if each not in bad]
+    # Of memory that is written to, every later reader depends on it.
+    if node is None or len(missing) in (0, len(pending.evaluated)) or not writers.isdisjoint(bad):
+        return []
+    pending.missing |= {output.name for output in missing}
+    pending.nodes = replace(nodes, order=order)
+    return missing
 
 
 def doubtful(pending: Pending) -> list[Key]:

@@ -117,8 +117,9 @@ class RegionCheck:
     def uncompiled(self, traced: TracedRegion, error: Exception) -> None:
         """The probe's callback: the program may go on without it, so it must not count as judged."""
         name = Frame(*traced.where).function or traced.code.co_name
-        first = str(error).partition("\n")[0][:200]
-        reason = f"it could not be compiled: {type(error).__name__}: {first}"
+        cause = getattr(error, "inner_exception", error)  # Dynamo's own has it in its second line
+        first = str(cause).strip().partition("\n")[0][:200]
+        reason = f"it could not be compiled: {type(cause).__name__}: {first}"
         self.result.leave_out(f"function {name}", "*", reason)
         self.counts.unjudged_regions += 1
 
