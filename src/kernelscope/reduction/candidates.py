@@ -178,6 +178,17 @@ def of_module(module: GraphModule, inputs: Sequence[Any], *, dynamic: bool = Fal
         if node.op == "output":
             leaves = [copies[n] for n in tree_leaves(node.args[0]) if isinstance(n, Node)]
             graph.output(tuple(leaves))
+        elif (written := _written_item(node)) is not None:
+            copies[node] = copies[written]
         elif node not in copies:
             copies[node] = graph.node_copy(node, lambda n: copies[n])
     return Candidate(GraphModule(module, graph), [copied(v) for v in values], dynamic)
+
+
+def _written_item(node: Node) -> Node | None:
+    """Of an item of what returns nothing, the tensor that it is: one of the list that was written to."""
+    source = node.args[0] if _is_item(node) else None
+    if not isinstance(source, Node) or _with_items(source) is source.target:
+        return None
+    found = source.args[0][node.args[1]]  # type: ignore[index]
+    return found if isinstance(found, Node) else None

@@ -12,8 +12,13 @@ from torch import nn
 from torch.fx import Graph, GraphModule
 
 import kernelscope
-from kernelscope.reduction.candidates import Candidate, part_of
+from kernelscope.reduction.api import reduce_captured
+from kernelscope.reduction.candidate_trials import CandidateTrials, shadow_check
+from kernelscope.reduction.candidates import Candidate, of_module, part_of
+from kernelscope.reduction.capture import capture
 from kernelscope.repro import call_script, files
+from kernelscope.trials.failure_signature import FailureSignature
+from kernelscope.trials.journal import Journal
 
 
 def step() -> None:
@@ -50,6 +55,37 @@ def test_the_script_of_a_wrong_call_shows_it(tmp_path: Path, only_torch: OnlyTor
     assert status == 1, said
     for argument in ("out_ptr0", "out_ptr1"):
         assert f"FAIL {argument}: differs from eager" in said
+
+
+def test_the_smallest_graph_still_fails() -> None:
+    """Each trial compiles a graph of its own, which gets the same fault."""
+
+    def planted_step() -> None:
+        with WRONG():
+            step()
+
+    def check(candidate: Candidate) -> FailureSignature | None:
+        with WRONG():
+            return shadow_check(candidate)
+
+    captured = capture(planted_step)
+    found = reduce_captured(captured, CandidateTrials(check, Journal()))
+    assert found.nodes <= 2, str(found)
+    assert captured.failure is not None
+    assert captured.failure.is_same(found.failure)
+
+
+def test_a_whole_graph_runs_in_eager() -> None:
+    """Items of what `_foreach_add_` returns, which is nothing, are the tensors that it wrote to."""
+    graph = Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    written = graph.call_function(torch.ops.aten._foreach_add_.List, ([x], [y]))
+    item = graph.call_function(operator.getitem, (written, 0))
+    graph.output((graph.call_function(torch.ops.aten.mul.Tensor, (item, 3)),))
+    made = of_module(GraphModule(nn.Module(), graph), [torch.ones(2), torch.ones(2)])
+    given = [value.clone() for value in made.inputs]
+    assert torch.equal(made.module(*given)[0], torch.full((2,), 6.0))
+    assert torch.equal(given[0], torch.full((2,), 2.0))
 
 
 def test_its_part_of_a_graph_runs_by_itself() -> None:
