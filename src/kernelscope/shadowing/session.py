@@ -208,6 +208,7 @@ class Session(Listener):
     def after(self, launch: Launch, pending: Pending) -> None:
         if launch.error is not None:
             if self.checks_all:
+                self.regions.failed_launch.note(launch, pending.index, pending.state.name)
                 self._look_once_more(launch, pending)
             return
         is_done = False

@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 import torch
+from tests.integration.faults.planting import in_kernel
 from torch._inductor import lowering
 from torch.utils.checkpoint import checkpoint
 
@@ -95,3 +96,27 @@ def test_what_cannot_be_compiled_is_not_judged(goes_on: str) -> None:
     reasons = [each.reason for each in result.unchecked]
     assert any("not be compiled" in each and "not here" in each for each in reasons), result.details()
     assert not result.failures, result.details()
+
+
+def test_the_kernel_that_raises_is_named() -> None:
+    """An index that a wrong kernel computes is out of bounds, and Inductor's check of it ends the program."""
+
+    def picked() -> None:
+        rows = torch.arange(4).flip(0)
+        with torch._inductor.config.patch({"cpp.simdlen": 1}):
+            torch.compile(lambda x, rows: x[rows] * 2)(torch.randn(4, 3), rows)
+
+    torch._dynamo.reset()
+    wrong = in_kernel(r"(auto tmp\d+ = in_ptr\d\[[^;]*static_cast<int64_t>\(x\d\)\]);", r"\1 + 4;")
+    with (
+        wrong() as canary,
+        kernelscope.shadow() as result,
+        pytest.raises(RuntimeError, match="out of bounds"),
+    ):
+        picked()
+    assert result.culprit is not None, str(result)
+    assert result.culprit.verdict == "wrong-kernel"
+    assert [result.culprit.kernel_name] == canary.kernels
+    assert result.culprit.origin[0].function == "<lambda>"
+    assert "is wrong: it raises RuntimeError" in str(result).splitlines()[0]
+    assert "and uncompiled it does not" in result.culprit.reason

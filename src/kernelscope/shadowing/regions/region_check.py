@@ -10,6 +10,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from .blame import Suspect, blame
 from .comparison import References, compare_aliases, compare_layouts, compare_values
 from .copies import Snapshot
 from .eager_run import Differentiated, Eager, alone
+from .failed_launch import FailedLaunch
 from .function_run import uncompiled_backward
 from .gradients import Backward, OwnGradients, watch_backward
 from .own_function import OwnFunction
@@ -74,6 +76,7 @@ class RegionCheck:
         self._compare_steps = compare_steps
         self._doubted = doubted
         self.called = CalledGraphs()
+        self.failed_launch = FailedLaunch()
         self._every = every
         self.is_open = True
         self._run = 0  # of the program
@@ -155,9 +158,10 @@ class RegionCheck:
         return now.steps > known.steps or now.launches > known.launches
 
     def add(
-        self, region: Region, differences: Sequence[Difference], known: KnownWrong, part: str, step: str = ""
-    ) -> None:
-        """`part` that was compared; empty: not all of it. `step` is to blame, where it is known already."""
+        self, region: Region, differences: Sequence[Difference], known: KnownWrong, part: str, step: str = "",
+        raised: Culprit | None = None,
+    ) -> None:  # fmt: skip
+        """`part` that was compared; empty: not all of it. `step`, or the launch that raised, is to blame."""
         if not differences:
             region.right[part] = region.execution
             return
@@ -170,7 +174,7 @@ class RegionCheck:
             self.result.note(f"Because of it, {first.what} of {region.name} differs from eager.")
             return
         suspects = result.suspects_since(known.launch)
-        found = suspect_of_region(suspects, region, first) if not step else None
+        found = raised or (suspect_of_region(suspects, region, first) if not step else None)
         suspect = Suspect(step) if step else blame(region, first)
         if found is None and not suspect.step and first.kind in VALUES:
             found = self._doubted(known.launch)
@@ -217,7 +221,10 @@ class _Execution:
         found = failure_of_compiled_code(error, References(before.eager).run)
         self._check.counts.regions += self._executions.is_first
         self._check.counts.traced_regions += self._executions.is_first
-        self._check.add(self._region, found, known, "results")
+        raised = self._check.failed_launch.that_raised(error)
+        if raised is not None and found:
+            raised = replace(raised, reason=found[0].reason)
+        self._check.add(self._region, found, known, "results", raised=raised)
 
     def _compare(self, before: Before, result: Any, known: KnownWrong, draws: Draws) -> None:
         region, check, args = self._region, self._check, before.given
