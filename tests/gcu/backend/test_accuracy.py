@@ -114,14 +114,26 @@ PROGRAM = """__co__ auto f({0} [4096] x) {{
         ("f32", "out.at(i) = __sin(x.at(i))"),
         ("f64", "out.at(i) = __sin(x.at(i))"),
         ("f32", "f32 y = __lgamma(__exp(x.at(i))); out.at(i) = (x.at(i) > 20.0f ? x.at(i) : y)"),
+        ("f64", "out.at(i) = __hypot(x.at(i), 3.0)"),
+        ("bf16", "out.at(i) = __cast_f32(__cast_bf16(__hypot(__cast_f32(x.at(i)), 3.0f)))"),
         ("bf16", "out.at(i) = __cast_f32(__cast_bf16(__atan(__cast_f32(x.at(i)))))"),
         ("f16", "out.at(i) = __cast_f32(__cast_f16(__lgamma(__cast_f32(x.at(i)))))"),
     ],
 )
 def test_loops_become_calls_with_vectors(element: str, body: str, tmp_path: Path) -> None:
     code = code_of(element, body, tmp_path)
-    of_a_vector, of_a_block = r"_ZGV\wN\d+v_choreo_\w+", r"vms\w+@plt"
+    of_a_vector, of_a_block = r"_ZGV\wN\d+v+_choreo_(?!f16_)\w+", r"vms\w+@plt"
     assert re.search(rf"\b(call|bl|jmp)\w*\s.*<({of_a_vector}|{of_a_block})>", code), code[:2000]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the instructions are those of x86_64")
+@pytest.mark.skipif(torch_mathematics.library() is None, reason="which vectors there are is not known")
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump")
+def test_halves_are_converted_by_instructions_in_vectors(tmp_path: Path) -> None:
+    code = code_of("f16", "out.at(i) = __cast_f32(__cast_f16(__cast_f32(x.at(i)) + 1.0f))", tmp_path)
+    loop = code[code.index("f_run") if "f_run" in code else code.index("<choreo_f>") :]
+    for direction in ("widen", "narrow"):
+        assert re.search(rf"\bcall\s.*<_ZGV[de]N\d+v_choreo_f16_{direction}>", loop), loop[:2000]
 
 
 POLYNOMIALS = ("exp2", "expm1", "log1p", "sinh", "cosh", "asinh", "acosh", "atanh")

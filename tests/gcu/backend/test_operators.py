@@ -47,7 +47,7 @@ BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 BINARY_FLOAT: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "div": torch.div, "atan2": torch.atan2, "fmod": torch.fmod, "remainder": torch.remainder,
-    "copysign": torch.copysign, "pow": lambda x, y: x.abs() ** y,
+    "copysign": torch.copysign, "hypot": torch.hypot, "pow": lambda x, y: x.abs() ** y,
     "floor_div": lambda x, y: torch.div(x, y, rounding_mode="floor"),
     "trunc_div": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
 }  # fmt: skip

@@ -11,8 +11,8 @@ _OF_ONE = (
     "bitnot", "gelu", "softplus", "isfinite",
 )  # fmt: skip
 _OF_TWO = (
-    "max", "min", "pow", "atan2", "fmod", "remainder", "floordiv", "copysign", "fmax", "fmin",
-    "alignup", "aligndown",
+    "max", "min", "pow", "atan2", "fmod", "hypot", "remainder", "floordiv", "copysign", "fmax",
+    "fmin", "alignup", "aligndown",
 )  # fmt: skip
 
 # name → how many arguments

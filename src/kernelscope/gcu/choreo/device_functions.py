@@ -51,8 +51,11 @@ def _extreme(name: str, sign: str) -> str:
     )
 
 
-_REMAINDERS = {
+_OF_TWO_NUMBERS = {
     "fmod": _of_two("fmod", f"using T = {_BOTH};", "return std::fmod(static_cast<T>(a), static_cast<T>(b));"),
+    "hypot": _of_two(
+        "hypot", f"using T = {_BOTH};", "return std::hypot(static_cast<T>(a), static_cast<T>(b));"
+    ),
     "remainder": "// The sign of the divisor.\n"
     + _of_two(
         "remainder",
@@ -94,7 +97,7 @@ __co_device__ inline T dev_abs(T x) { return static_cast<T>(x < T(0) ? T(0) - x 
     **{
         name: f"#if defined(CHOREO_VECTOR_MATHEMATICS)\n{_of_two(name, f'return choreo::{name}_(a, b);')}\n"
         f"#else\n{text}\n#endif"
-        for name, text in _REMAINDERS.items()
+        for name, text in _OF_TWO_NUMBERS.items()
     },
 }
 # What these functions are called in a program; they have no effect but their result.

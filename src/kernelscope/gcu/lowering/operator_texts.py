@@ -61,6 +61,7 @@ POINTWISE: dict[str, Pointwise] = {
     "maximum": Pointwise("__max($0, $1)"),
     "minimum": Pointwise("__min($0, $1)"),
     "atan2": Pointwise("__atan2($0, $1)", TO_FLOAT, kinds="f"),
+    "hypot": Pointwise("__hypot($0, $1)", kinds="f"),
     "copysign": Pointwise("__copysign($0, $1)", TO_FLOAT, kinds="f"),
     "fmod": Pointwise("__fmod($0, $1)", kinds="f"),
     "remainder": Pointwise("__remainder($0, $1)", kinds="f"),
@@ -105,7 +106,7 @@ DECOMPOSED = [
     "_native_batch_norm_legit_no_training", "_native_batch_norm_legit_functional",
     "native_batch_norm_backward", "native_batch_norm", "upsample_nearest2d", "cudnn_batch_norm",
     "glu", "glu_backward", "binary_cross_entropy", "binary_cross_entropy_backward", "sinc",
-    "heaviside", "hypot", "rot90", "trace",
+    "heaviside", "rot90", "trace",
 ]  # fmt: skip
 
 

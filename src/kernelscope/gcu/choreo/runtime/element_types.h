@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+
+#include "half_conversions.h"
 // CHOREO_PORTABLE: use nothing that only some compilers and processors have.
 
 namespace choreo {
@@ -57,7 +59,10 @@ struct f16 {
   f16(T x) : f16(static_cast<float>(x)) {}
   operator float() const { return widen(bits); }
   float toFloat() const { return widen(bits); }
-  // Not the conversions that some processors have: g++ does not vectorise them.
+#if defined(CHOREO_F16_INSTRUCTIONS)
+  static uint16_t narrow(float x) { return static_cast<uint16_t>(choreo_f16_narrow(x)); }
+  static float widen(uint16_t h) { return choreo_f16_widen(h); }
+#else
   static uint16_t narrow(float x) {
     const uint32_t u = bits_as<uint32_t>(x), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
     const uint32_t normal = (a + 0xc8000fffu + ((a >> 13) & 1u)) >> 13;
@@ -75,6 +80,7 @@ struct f16 {
     const uint32_t finite = chosen(e == 0, small, normal);
     return bits_as<float>(sign | chosen(e == 31, special, finite));
   }
+#endif
 };
 
 // The upper half of a float, rounded to nearest, ties to even.

@@ -271,6 +271,15 @@ inline auto atan2_(A a, B b) {
   return std::atan2(static_cast<T>(a), static_cast<T>(b));
 }
 template <class A, class B>
+inline auto hypot_(A a, B b) {
+  using T = std::common_type_t<A, B, float>;
+#if defined(CHOREO_VECTORS_OF_SLEEF)
+  if constexpr (std::is_same_v<T, float>) return choreo_hypot_f32(a, b);
+  if constexpr (std::is_same_v<T, double>) return choreo_hypot_f64(a, b);
+#endif
+  return std::hypot(static_cast<T>(a), static_cast<T>(b));
+}
+template <class A, class B>
 inline auto copysign_(A a, B b) {
   using T = std::common_type_t<A, B, float>;
   return std::copysign(static_cast<T>(a), static_cast<T>(b));

@@ -128,7 +128,7 @@ CHOREO_ONE(lgamma, _u10)
 // library's, because SLEEF's are infinite too early.
 CHOREO_DOUBLE(sinh, _u10) CHOREO_DOUBLE(cosh, _u10) CHOREO_DOUBLE(atanh, _u10)
 CHOREO_DOUBLE(exp2, _u10) CHOREO_DOUBLE(expm1, _u10) CHOREO_DOUBLE(log1p, _u10)
-CHOREO_TWO(pow, _u10) CHOREO_TWO(atan2, _u10) CHOREO_TWO(fmod, )
+CHOREO_TWO(pow, _u10) CHOREO_TWO(atan2, _u10) CHOREO_TWO(fmod, ) CHOREO_TWO(hypot, _u05)
 
 #undef CHOREO_ONE
 #undef CHOREO_DOUBLE
