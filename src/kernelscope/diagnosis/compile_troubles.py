@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernelscope.events import ABOUT_NOTHING, Frame
-from kernelscope.stages.records import Incident
+from kernelscope.stages.records import Compilation, Incident
 from kernelscope.store.stored_run import StoredRun
 from kernelscope.text.amounts import counted
 
 _LIMIT = "recompile limit"
 _TRACED = "dynamo"  # the stage of a frame that has a graph
+_SHOW_ERRORS = (
+    "let the failure end the program (no torch._dynamo.config.suppress_errors, TORCHDYNAMO_SUPPRESS_ERRORS, "
+    "or try around the call); kernelscope why then finds the cause"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,7 @@ class Trouble:
     line: Frame | None = None
     reason: str = ""
     advice: str = ""  # where there is better advice than the usual
+    is_compilers: bool = False  # the compiler failed, and the program goes on without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +54,14 @@ def compiling_of(runs: Sequence[StoredRun]) -> Compiling:
 
 
 def _nothing(runs: Sequence[StoredRun], breaks: Sequence[Incident]) -> Trouble | None:
-    if any(len(run) or run.stages.graphs for run in runs):
+    if any(len(run) or any(not _is_failed(g.compilation) for g in run.stages.graphs) for run in runs):
         return None
     for run in runs:
+        failed = {g.compilation.frame for g in run.stages.graphs}
         for frame in run.stages.frames:
-            if any(stage.name == _TRACED for stage in run.stages.stages_of_frame(frame)):
+            if frame.id not in failed and any(
+                stage.name == _TRACED for stage in run.stages.stages_of_frame(frame)
+            ):
                 return None  # another backend than Inductor has it
     if not runs:
         what = "nothing was recorded: no process imported torch"
@@ -67,7 +75,16 @@ def _nothing(runs: Sequence[StoredRun], breaks: Sequence[Incident]) -> Trouble |
         return Trouble("nothing-compiled", what, line, _plain(breaks[0].reason))
     told = [f.message for run in runs for f in run.noted_findings() if f.kind in ABOUT_NOTHING]
     why = told[0].removeprefix("no compiled code ran: ") if told else ""
+    hidden = next((each for each in failures if each.stage != _TRACED), None)
+    if hidden is not None:
+        what = f"the compiler fails, and the program goes on without it: {hidden.reason}"
+        line = hidden.origin[0] if hidden.origin else line
+        return Trouble("nothing-compiled", what, line, why, _SHOW_ERRORS, is_compilers=True)
     return Trouble("nothing-compiled", why or "torch.compile was not used", line)
+
+
+def _is_failed(graph: Compilation) -> bool:
+    return graph.made == "failed"
 
 
 def _limit(runs: Sequence[StoredRun], again: Sequence[Incident]) -> Trouble | None:

@@ -26,6 +26,7 @@ def is_same_failure(compiled: Recorded, eager: Recorded) -> bool:
     """Whether both end with the same status, and with the same exception if there is one.
 
     The compiler may wrap an exception: then its text names the type, and has the message or the same line.
+    Of the same type it has eager's message, and may say more.
     """
     if not (compiled.failed and eager.failed) or compiled.ending.status != eager.ending.status:
         return False
@@ -33,8 +34,10 @@ def is_same_failure(compiled: Recorded, eager: Recorded) -> bool:
         return True
     kind, _, message = (part.strip() for part in eager.failure.partition(":"))
     said = compiled.ending.exception
-    if not said or not eager.ending.exception or said.partition(":")[0] == kind:
+    if not said or not eager.ending.exception:
         return False
+    if said.partition(":")[0] == kind:  # compiled code may say where it noticed it, too
+        return len(message) >= _FEWEST and message in said
     if not re.search(rf"(?<!\w){re.escape(kind)}(?!\w)", said):
         return False
     return bool(_lines(compiled) & _lines(eager)) or (len(message) >= _FEWEST and message in said)

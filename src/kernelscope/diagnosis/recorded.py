@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from kernelscope.events import Finding, Frame
 from kernelscope.processes.signals import Terminated
+from kernelscope.stages.undefined_values import UndefinedMemory, undefined_memory
 from kernelscope.startup.recorded_child import exact_status, watch
 from kernelscope.store import folder
 from kernelscope.store.flight.ending import Ending, ending_of
@@ -104,6 +105,20 @@ class Recorded:
         for run in self.runs:
             if 0 <= index < len(run):
                 return own(run.select(first=index, limit=1)[0].origin)
+        return None
+
+    def undefined_memory(self, index: int) -> UndefinedMemory | None:
+        """Memory of torch.empty that a call computes from."""
+        for run in self.runs:
+            if not 0 <= index < len(run):
+                continue
+            call = run.select(first=index, limit=1)[0]
+            graph, launch = run.stages_of(call.graph), call.provenance
+            stage = None if graph is None else graph.stages.get("post_grad")
+            if stage is None or launch is None:
+                return None
+            found = undefined_memory(stage.text, [node.name for node in launch.nodes])
+            return None if found is None else replace(found, line=own(found.line))
         return None
 
     def line_of_node(self, node: str) -> Frame | None:

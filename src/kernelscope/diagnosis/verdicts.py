@@ -68,7 +68,8 @@ def of_failure(answer: Answer, run: Recorded, eager: Recorded) -> Incident | Non
         answer.what += ", inside a kernel" if answer.where else ""
     else:
         answer.kind, answer.fault = "exception", UNKNOWN
-        answer.what = f"only when it is compiled: {run.failure}"
+        how = "otherwise than without the compiler" if eager.failed else "only when it is compiled"
+        answer.what = f"{how}: {run.failure}"
     return failure
 
 
@@ -135,6 +136,16 @@ def of_nan(answer: Answer, run: Recorded, *, is_conclusive: bool) -> None:
     answer.where = f"kernel {finding.kernel}, call {finding.call}" if finding.kernel else ""
     if is_conclusive:
         answer.eager = "eager makes the same NaN from the same inputs: the compiler is not the cause"
+    if (undefined := run.undefined_memory(finding.call)) is not None:
+        at = f" at {undefined.line}" if undefined.line is not None else ""
+        answer.reason = (
+            f"it reads memory of torch.empty{at}, whose values are not defined until it is written"
+        )
+        answer.next = ["write all of that memory before it is read, or make it with torch.zeros"]
+        if is_conclusive:
+            answer.eager = (
+                "eager reads that memory too, with whatever is in it: the compiler is not the cause"
+            )
 
 
 def of_variation(answer: Answer, found: DeterminismResult) -> None:
@@ -178,7 +189,8 @@ def of_early_leaving(answer: Answer, run: Recorded) -> None:
 
 
 def of_trouble(answer: Answer, trouble: Trouble) -> None:
-    answer.kind, answer.fault, answer.what = trouble.kind, PROGRAM, trouble.what
+    answer.kind, answer.what = trouble.kind, trouble.what
+    answer.fault = COMPILER if trouble.is_compilers else PROGRAM
     answer.line = trouble.line
     answer.reason = trouble.reason
     answer.notes.clear()  # they say the same

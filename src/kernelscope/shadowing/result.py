@@ -69,14 +69,20 @@ class ShadowResult:
             many = counted(len(self.unshadowed), "compiled graph")
             return f"{many} {were} not shadowed: {self.unshadowed[0]}"
         if not self.counts.launches and not self.counts.regions:
-            return "no compiled kernel was launched"
+            return f"no compiled kernel was launched{self._of_functions()}"
         if self.counts.launches and not self.counts.buffers:
             return "none of the kernels could be checked"
         for what, share in self.counts.shares.items():
             if share < ENOUGH and what != "steps":
                 names = "output bytes" if what == "bytes" else what
-                return f"only {100 * share:.0f} % of the {names} could be judged"
+                because = self._of_functions() if what == "functions" else ""
+                return f"only {100 * share:.0f} % of the {names} could be judged{because}"
         return ""
+
+    def _of_functions(self) -> str:
+        """Why the first compiled function was not judged."""
+        first = next((each for each in self.unchecked if each.kernel_name.startswith("function ")), None)
+        return "" if first is None else f": {first.kernel_name.removeprefix('function ')}: {first.reason}"
 
     @property
     def status(self) -> int:

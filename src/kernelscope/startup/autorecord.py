@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kernelscope.after_import import after_import
@@ -32,6 +33,7 @@ _FORKSERVER_CODE = "from multiprocessing.forkserver import"
 _HELPER_CODE = ("from multiprocessing.resource_tracker import", _FORKSERVER_CODE)
 
 _started = False
+_interrupted: set[int] = set()  # processes that Ctrl-C ends
 
 
 def start() -> None:
@@ -51,6 +53,7 @@ def _start(wanted: AutoRecord) -> None:
         return
     _started = True
     settle_run(wanted.path)
+    atexit.register(_end_as_interrupted)  # the first to be registered is the last to be called
     after_import("torch", lambda: _open(wanted))
 
 
@@ -151,6 +154,8 @@ def _note_exceptions(recording: Recording) -> None:
     before, pid, writer = sys.excepthook, os.getpid(), _writer(recording)
 
     def excepthook(kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            _interrupted.add(os.getpid())
         try:
             if os.getpid() == pid:
                 for name, text in noted(kind, error, trace).items():
@@ -175,10 +180,12 @@ def _close(recording: Recording, session: ValueSession, pid: int) -> None:
     if os.getpid() != pid or not recording.is_open:
         return  # a forked child: the run is its parent's
     from .recorded_child import tell_end_of_ranks
-    from .script_values import settle
+    from .script_values import settle, tell_unmet
 
     writer = _writer(recording)
     settle(session)
+    if writer.calls:
+        tell_unmet(session, recording.config.ops)
     session.close()
     recording.close()
     # A process beside the main one that launched nothing leaves nothing.
@@ -186,6 +193,13 @@ def _close(recording: Recording, session: ValueSession, pid: int) -> None:
         shutil.rmtree(writer.folder, ignore_errors=True)
     elif recording.is_first_rank:
         tell_end_of_ranks(writer.folder.parent)
+
+
+def _end_as_interrupted() -> None:
+    """Python ends itself with SIGINT after Ctrl-C, unless text is executed later: a dataclass does that."""
+    if os.getpid() in _interrupted:
+        with suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
 
 
 def _writer(recording: Recording) -> Writer:

@@ -84,6 +84,14 @@ def settle(session: ValueSession) -> None:
         session.settle()
 
 
+def tell_unmet(session: ValueSession, ops: str) -> None:
+    """A watch that ended nothing says so: what it did not look at may be where the value is."""
+    if session.conditions and not session.hits:
+        more = "" if ops == "all" else "; eager operators were not watched: add --ops all"
+        conditions = ", ".join(session.conditions)
+        print(f"kernelscope: no watched call met --stop-on {conditions}{more}", file=sys.stderr)
+
+
 class SetInCode:
     """What the program sets torch's own printer to; off means the settings from outside."""
 

@@ -69,6 +69,7 @@ class ValueSession:
         self.wanted = KernelFilter(settings.kernels)
         self._filters = {settings.kernels: self.wanted}  # each that was in force, to report what it missed
         self.files: ValueFiles | None = None
+        self.conditions = settings.watches
         self.hits: list[Hit] = []
         self.at_close: list[Callable[[], None]] = []
         self._runs_graphs = False

@@ -39,6 +39,8 @@ def test_only_compiled_it_raises() -> None:
     assert result.culprit is not None
     assert result.culprit.verdict == "wrong-function"
     assert str(result).splitlines()[0].endswith("does: it raises AssertionError")
+    assert "torch.ops.functions_that_raise.turned.default is not torch's: its result has other" in str(result)
+    assert "register_fake" in str(result)
     assert "in of_wrong_strides" in str(result).splitlines()[0]
     assert "and uncompiled it does not" in result.culprit.reason
 
@@ -120,3 +122,30 @@ def test_the_kernel_that_raises_is_named() -> None:
     assert result.culprit.origin[0].function == "<lambda>"
     assert "is wrong: it raises RuntimeError" in str(result).splitlines()[0]
     assert "and uncompiled it does not" in result.culprit.reason
+
+
+def test_what_only_eager_refuses_is_the_reason_why_it_is_not_judged() -> None:
+    """torch converts the dtype of a product's inputs; the module is torch's own and has no function."""
+    torch._dynamo.reset()
+    model, x = torch.nn.Linear(1, 1).eval(), torch.randn(1, 1, dtype=torch.float16)
+    with kernelscope.shadow() as result:
+        torch.compile(model)(x)
+    assert result.status == 2, str(result)
+    assert (
+        "functions could be judged: Linear: its graph cannot be run uncompiled: RuntimeError: mat1 and"
+        in (result.problem)
+    )
+
+
+def test_a_module_of_torchs_own_has_the_line_that_calls_it() -> None:
+    torch._dynamo.reset()
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SiLU())
+    decompositions = torch._inductor.decomposition.decompositions
+    with (
+        mock.patch.dict(decompositions, {torch.ops.aten.silu.default: lambda x: x * torch.sigmoid(1.7 * x)}),
+        torch._inductor.config.patch(force_disable_caches=True),
+        kernelscope.shadow() as result,
+    ):
+        torch.compile(model)(torch.randn(2, 4))
+    assert result.culprit is not None
+    assert any("of Sequential differs from eager" in note for note in result.notes), str(result)

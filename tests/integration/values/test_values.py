@@ -194,6 +194,21 @@ def test_stop_on_nan(tmp_path: Path) -> None:
     assert [finding.kind for finding in run.findings if finding.kind == "watch"] == ["watch"]
 
 
+def test_a_watch_that_stops_nothing_says_so(tmp_path: Path) -> None:
+    """An eager operator may have made the value that somebody looks for."""
+    (tmp_path / "eager.py").write_text(
+        "import torch\nf = torch.compile(lambda x: x + 1)\nprint(f(torch.ones(4)).mul(1000).exp())\n"
+    )
+    done = child("-m", "kernelscope", "run", "--stop-on", "inf", "eager.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    sentence = "no watched call met --stop-on inf; eager operators were not watched: add --ops all"
+    assert sentence in done.stderr
+    words = ("run", "--stop-on", "inf", "--ops", "all", "eager.py")
+    done = child("-m", "kernelscope", *words, cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert "no watched call" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "variables", "said"),
     [

@@ -18,12 +18,14 @@ import torch
 from torch.fx import GraphModule
 
 from kernelscope.probes.compilation.compile_context import current_compile_id
+from kernelscope.probes.origins import caller_frames
 from kernelscope.probes.patching import Patch, PatchSet
 
 _COMPILE = "torch._dynamo.output_graph:OutputGraph.call_user_compiler"
 _WRAPPED = "torch._dynamo.variables.functions:WrapperUserFunctionVariable.call_function"
 _TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (\w+)')
+_DEEPEST = 400  # frames of Dynamo between us and the program
 Compiled = Callable[..., Any]
 _COMPILED_BY_THEMSELVES = {
     "map_impl", "scan", "associative_scan", "flex_attention", "invoke_subgraph", "switch", "while_loop",
@@ -40,6 +42,7 @@ class TracedRegion:
     code: CodeType  # uncompiled
     globals: dict[str, Any]
     where: tuple[str, int, str]  # file, line and function of the program
+    module_name: str  # where a whole module was compiled and the function is torch's; else empty
     names: list[str]  # of the graph's inputs, as the program calls them
     is_backward: bool = False  # of compiled autograd
     unrepeatable: list[str] = field(default_factory=list)  # why the frame cannot be run once more
@@ -119,20 +122,33 @@ def _traced(output: Any, gm: GraphModule) -> TracedRegion:
     sources = [node.meta["grapharg"].source for node in gm.graph.nodes if node.op == "placeholder"]
     return TracedRegion(
         module, current_compile_id(), tx.f_code, tx.f_globals, _where(gm, tx.f_code),
-        [_name(s) for s in sources],
+        _module_name(gm, tx.f_code), [_name(s) for s in sources],
         _is_in_compiled_autograd(), list(_unrepeatable(output, sources)),
     )  # fmt: skip
 
 
 def _where(gm: GraphModule, code: CodeType) -> tuple[str, int, str]:
-    """The compiled function, or, where torch itself wraps it, the first line of the program in it."""
+    """The compiled function; where torch wraps it, the first line of the program in it, or its caller."""
     if not code.co_filename.startswith(_TORCH):
         return code.co_filename, code.co_firstlineno, code.co_name
     for node in gm.graph.nodes:
         for file, line, function in _FRAME.findall(node.meta.get("stack_trace") or ""):
             if not file.startswith(_TORCH):
                 return file, int(line), function
+    callers = [f for f in caller_frames(limit=_DEEPEST) if not f.file.startswith(_TORCH)]
+    if callers:  # a module of torch's own, such as Sequential
+        return callers[0].file, callers[0].line, callers[0].function
     return code.co_filename, code.co_firstlineno, code.co_name
+
+
+def _module_name(gm: GraphModule, code: CodeType) -> str:
+    """The class of a compiled module that torch wraps in a function of its own."""
+    if not code.co_filename.startswith(_TORCH):
+        return ""
+    for node in gm.graph.nodes:
+        for _, kind in (node.meta.get("nn_module_stack") or {}).values():
+            return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
+    return ""
 
 
 def _inline_repeated(module: GraphModule) -> None:

@@ -119,7 +119,7 @@ class RegionCheck:
 
     def uncompiled(self, traced: TracedRegion, error: Exception) -> None:
         """The probe's callback: the program may go on without it, so it must not count as judged."""
-        name = Frame(*traced.where).function or traced.code.co_name
+        name = traced.module_name or Frame(*traced.where).function or traced.code.co_name
         cause = getattr(error, "inner_exception", error)  # Dynamo's own has it in its second line
         first = str(cause).strip().partition("\n")[0][:200]
         reason = f"it could not be compiled: {type(cause).__name__}: {first}"
@@ -189,7 +189,7 @@ class _Execution:
     def __init__(self, traced: TracedRegion, check: RegionCheck, executions: Executions) -> None:
         self._traced, self._check, self._executions = traced, check, executions
         where, graph = Frame(*traced.where), without_recomputing(traced.module)
-        name = where.function or traced.code.co_name
+        name = traced.module_name or where.function or traced.code.co_name
         self._region = Region(name, traced.names, traced.compile_id, graph, (where,))
 
     def run(self, call: Compiled, args: Sequence[Any]) -> Any:

@@ -1,0 +1,108 @@
+"""What `kernelscope why` says of compiler failures that are caught, and of memory that is not written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.sample_runs import info
+
+from kernelscope.diagnosis import verdicts
+from kernelscope.diagnosis.answer import COMPILER, PROGRAM, Answer
+from kernelscope.diagnosis.compile_troubles import compiling_of
+from kernelscope.diagnosis.failures import is_same_failure
+from kernelscope.diagnosis.recorded import Recorded
+from kernelscope.events import Finding, Frame
+from kernelscope.stages.records import FRAME, Compilation, Incident, Made, Stage
+from kernelscope.stages.undefined_values import UndefinedMemory, undefined_memory
+from kernelscope.store import folder
+from kernelscope.store.writer_thread import Writer
+
+LINE = Frame("/home/me/train.py", 5, "f")
+DIVISION = "RuntimeError: inductor_cpu_throw_if_integer_div_error, /venv/cpp_prefix.h:827, ZeroDivisionError"
+POST_GRAD = """\
+class <lambda>(torch.nn.Module):
+    def forward(self, arg0_1: "f32[4, 8][8, 1]cpu"):
+        # File: /home/me/train.py:5 in f, code: out = torch.empty(n, x.shape[1])
+        empty: "f32[16, 8][8, 1]cpu" = torch.ops.aten.empty.memory_format([16, 8], device = device(type='cpu'))
+
+        # No stacktrace found for following nodes
+        slice_scatter: "f32[16, 8][8, 1]cpu" = torch.ops.aten.slice_scatter.default(empty, arg0_1, 0, 0, 4);  empty = None
+
+        # File: /home/me/train.py:7 in f, code: return out.sum(0) * 2
+        sum_1: "f32[8][1]cpu" = torch.ops.aten.sum.dim_IntList(slice_scatter, [0])
+        mul: "f32[8][1]cpu" = torch.ops.aten.mul.Tensor(arg0_1, 2)
+        return (sum_1, mul)
+"""  # noqa: E501
+
+
+def recorded(
+    path: Path, status: int = 0, exception: str = "", *records: Compilation | Stage | Incident
+) -> Recorded:
+    path.mkdir()
+    writer = Writer(path, info(settings={"stages": True}))
+    writer.compiled.extend(records)
+    if exception:
+        writer.set_metadata("exception", exception)
+        writer.set_metadata("exception_at", "/home/me/train.py:5 in f")
+    elif not status:
+        writer.finding(Finding("nothing-compiled", "no compiled code ran: Dynamo left f to Python"))
+    writer.close()
+    folder.write_invocation(path, folder.Invocation(("python", "train.py"), "/", 1, 2, status))
+    return Recorded(path, status)
+
+
+def compiled(made: Made) -> list[Compilation | Stage]:
+    return [
+        Compilation(0, "0/0", FRAME, name="f", made="compiled", origin=(LINE,)),
+        Stage(0, "dynamo", "python", "class GraphModule: ..."),
+        Compilation(1, "0/0", "inference", 0, "0_inference", "key", made, 1, 20),
+    ]
+
+
+def test_a_failure_of_the_compiler_that_the_program_survives(tmp_path: Path) -> None:
+    failure = Incident("failure", 1, "0/0", "RuntimeError: no (lowering digamma)", (LINE,), stage="lowering")
+    run = recorded(tmp_path / "a.kscope", 0, "", *compiled("failed"), failure)
+
+    trouble = compiling_of(run.runs).trouble
+
+    assert trouble is not None
+    assert trouble.kind == "nothing-compiled"
+    assert "the compiler fails, and the program goes on without it: RuntimeError: no" in trouble.what
+    assert trouble.line == LINE
+    assert "suppress_errors" in trouble.advice
+    answer = Answer()
+    verdicts.of_trouble(answer, trouble)
+    assert answer.fault == COMPILER
+
+
+def test_a_graph_that_another_backend_has_is_no_trouble(tmp_path: Path) -> None:
+    run = recorded(tmp_path / "a.kscope", 0, "", *compiled("compiled")[:2])
+    assert compiling_of(run.runs).trouble is None
+
+
+@pytest.mark.parametrize(
+    ("eager", "is_same"),
+    [("RuntimeError: ZeroDivisionError", True), ("RuntimeError: other", False), ("RuntimeError: no", False)],
+)
+def test_compiled_code_that_says_where_it_noticed_it(eager: str, is_same: bool, tmp_path: Path) -> None:
+    runs = recorded(tmp_path / "a.kscope", 1, DIVISION), recorded(tmp_path / "b.kscope", 1, eager)
+
+    assert is_same_failure(*runs) == is_same
+    answer = Answer()
+    if is_same:
+        verdicts.of_own_failure(answer, *runs, "")
+        assert answer.fault == PROGRAM
+    else:
+        verdicts.of_failure(answer, *runs)
+        assert answer.what.startswith("otherwise than without the compiler: ")
+
+
+def test_memory_that_nothing_has_written() -> None:
+    found = UndefinedMemory("empty", LINE)
+    assert undefined_memory(POST_GRAD, ["sum_1", "slice_scatter"]) == found
+    assert undefined_memory(POST_GRAD, ["mul"]) is None
+    assert undefined_memory(POST_GRAD, ["sum_1"]) is None  # another kernel has made its input
+    other = POST_GRAD.replace("empty.memory_format", "new_empty_strided.default")
+    assert undefined_memory(other, ["slice_scatter"]) == found
+    assert undefined_memory("not a graph", ["mul"]) is None
