@@ -28,7 +28,6 @@ from .blame import Suspect, blame
 from .comparison import References, compare_aliases, compare_layouts, compare_values
 from .copies import Snapshot
 from .eager_run import Differentiated, Eager, alone
-from .failed_launch import FailedLaunch
 from .function_run import uncompiled_backward
 from .gradients import Backward, OwnGradients, watch_backward
 from .own_function import OwnFunction
@@ -46,6 +45,7 @@ from .region import (
 )
 from .region_culprit import (
     VERDICT,
+    FailedLaunch,
     culprit_of_region,
     failure_of_compiled_code,
     suspect_of_region,

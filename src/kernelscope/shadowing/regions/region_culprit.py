@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from kernelscope.shadowing.culprit import Culprit
+from kernelscope.probes.launch import Launch
+from kernelscope.shadowing.culprit import Culprit, culprit_of
 from kernelscope.text.operator_names import misdescribed_operator
 
 from .blame import Suspect
@@ -79,3 +80,24 @@ def with_sides_swapped(found: Difference) -> Difference:
     if "compiled" in numbers and "eager" in numbers:
         numbers = {"compiled": numbers["eager"], "eager": numbers["compiled"]}
     return replace(found, verdict=replace(found.verdict, numbers=numbers))
+
+
+class FailedLaunch:
+    """The launch that raised last; the exception is not kept, whose traceback has the launch's arguments."""
+
+    def __init__(self) -> None:
+        self._raised: tuple[int, str] | None = None
+        self._culprit: Culprit | None = None
+
+    def note(self, launch: Launch, index: int, graph: str) -> None:
+        error = launch.error
+        if isinstance(error, Exception):
+            self._raised = id(error), str(error)
+            name = type(error).__name__
+            words = f"it raises {name}"
+            self._culprit = culprit_of(launch, index, "wrong-kernel", words, argument=words, graph=graph)
+
+    def that_raised(self, error: Exception) -> Culprit | None:
+        """With nothing known against what it was given, that launch is to blame."""
+        is_same = self._raised == (id(error), str(error))
+        return self._culprit if is_same else None
