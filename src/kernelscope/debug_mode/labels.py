@@ -13,7 +13,7 @@ from kernelscope.model.labels import TensorLabel, map_tree
 from kernelscope.probes.describe import plain
 from kernelscope.probes.eager.annotations import is_dtensor, placements_text
 
-_KEPT = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
+_KEPT = (torch.dtype, torch.device, torch.layout, torch.memory_format, type(Ellipsis))
 
 
 class Labels:
@@ -33,6 +33,10 @@ class Labels:
     def _leaf(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return self.of(value)
+        if isinstance(value, torch.Size):
+            return tuple(map(self._leaf, value))
+        if isinstance(value, slice):
+            return slice(*map(self._leaf, (value.start, value.stop, value.step)))
         return value if isinstance(value, _KEPT) else plain(value)
 
     def of(self, tensor: torch.Tensor) -> TensorLabel:

@@ -27,6 +27,7 @@ class ModuleCalls:
         self._enter = enter
         self._leave = leave
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        self._inner_named: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._handles: list[Any] = []
         self._inside: list[torch.nn.Module] = []
         self._in_compiled = getattr(torch._dynamo.eval_frame, "_is_in_optimized_module", lambda: False)
@@ -57,11 +58,14 @@ class ModuleCalls:
             self._leave()
 
     def _name(self, module: torch.nn.Module) -> str:
-        if module not in self._names:
-            root = type(module).__name__
-            for path, inner in module.named_modules():
-                self._names[inner] = f"{root}.{path}" if path else root
-        return self._names[module]
+        """Of a module at two places the last one; those inside it have the first, as in torch's listing."""
+        name = self._names.setdefault(module, type(module).__name__)
+        if module not in self._inner_named:
+            for child, inner in module.named_children():
+                self._names[inner] = f"{name}.{child}"
+                self._name(inner)
+            self._inner_named.add(module)
+        return name
 
 
 class FunctionCalls(TorchFunctionMode):
