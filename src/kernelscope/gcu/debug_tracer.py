@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,17 @@ class DebugTraceConfig:
     max_tensor_elements: int = 100
     indent_size: int = 2
     debug_dir: str = "debug_dir"
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            kind = type(each.default)
+            if kind is bool and type(value) is not bool:
+                raise TypeError(f"{each.name} must be True or False, not {value!r}")
+            if kind is int and (type(value) is not int or value < 0):
+                raise ValueError(f"{each.name} must be an integer, 0 or more, not {value!r}")
+        if not isinstance(self.debug_dir, str | PathLike):
+            raise TypeError(f"debug_dir must be a path, not {self.debug_dir!r}")
 
     @classmethod
     def from_environment(cls, given: config.Conductor | None = None) -> DebugTraceConfig:

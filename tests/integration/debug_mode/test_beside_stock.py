@@ -173,6 +173,18 @@ def test_stocks_names_find_the_same_entries() -> None:
     assert all(found[name] for name in ("_DebugCall", "_OpCall", "_AnnotateCall"))
 
 
+def test_names_that_programs_import_are_there() -> None:
+    theirs = {n for n, v in vars(stock).items() if getattr(v, "__module__", "").startswith(stock.__name__)}
+    assert theirs - set(vars(ours)) == {"DebugInterpreter"}
+    tensors = [torch.tensor([1.5, -2.0]), torch.arange(5), torch.tensor([True]), torch.ones(2) * 1j]
+    tensors += [torch.tensor([]), torch.tensor([math.inf, -1.0]), torch.ones(3, 2).t()]
+    for name in ("norm_hash_fn", "hash_tensor_fn"):
+        for tensor in tensors:
+            mine, other = (getattr(m, name)(tensor, use_scalar=True) for m in (ours, stock))
+            assert mine == other, (name, tensor)
+    assert ours.default_hash_fn is ours.norm_hash_fn  # its name in older releases
+
+
 def test_entries_have_the_texts_of_stocks() -> None:
     def texts(debug_mode: Any) -> list[tuple[Any, ...]]:
         with debug_mode.DebugMode() as mode:
