@@ -168,6 +168,8 @@ class Diagnosis:
             verdicts.of_own_failure(answer, run, eager, last_line(self._folder / OUTPUT))
             return
         failure = verdicts.of_failure(answer, run, eager)
+        if answer.fault == PROGRAM:  # no part of the compiler is to blame
+            return
         crash = run.ending.crash
         self._left.call = crash.executing[-1].index if crash is not None and crash.executing else None
         if failure is None and run.ending.kind != "crash":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from kernelscope.analysis.determinism import DeterminismResult, Suspect
@@ -30,6 +31,9 @@ _ADVICE = {  # by kind of trouble, and whether a line is known
     "torch._dynamo.config.recompile_limit",
     ("recompiles", False): "see kernelscope stages for the reasons",
 }
+_REFUSED = "fullgraph=True found no compiled frames"  # torch says it after the function has returned
+_LIMITS = ("Unsupported", "UserError", "UncapturedHigherOrderOpError")  # of Dynamo: not bugs
+_HINT = re.compile(r"^ *Hint: (.+)$", re.MULTILINE)
 _KNOWN_STAGES = ("dynamo", "kernel", "lowering")  # where a failure names what is at fault
 
 
@@ -49,11 +53,13 @@ def of_own_failure(answer: Answer, run: Recorded, eager: Recorded, printed: str)
 def of_failure(answer: Answer, run: Recorded, eager: Recorded) -> Incident | None:
     """The failure of the compiler, if it is one."""
     answer.line = run.failing_line
-    answer.eager = (
-        f"without the compiler it fails differently: {eager.failure}"
-        if eager.failed
-        else "without the compiler the script finishes normally"
-    )
+    is_refused = _REFUSED in eager.whole_failure
+    if is_refused:
+        answer.eager = "without the compiler the function returns; torch then refuses fullgraph=True"
+    elif eager.failed:
+        answer.eager = f"without the compiler it fails differently: {eager.failure}"
+    else:
+        answer.eager = "without the compiler the script finishes normally"
     failure = compiler_failure(run)
     crash = run.ending.crash
     if failure is not None:
@@ -61,6 +67,8 @@ def of_failure(answer: Answer, run: Recorded, eager: Recorded) -> Incident | Non
         answer.what = failure.reason
         answer.where = _STAGES.get(failure.stage, failure.stage and f"step of the compiler: {failure.stage}")
         answer.line = own(failure.origin[0]) if failure.origin else answer.line
+        if failure.reason.partition(":")[0] in _LIMITS:
+            _of_limit(answer, failure)
     elif crash is not None:
         answer.kind, answer.fault = "crash", UNKNOWN
         answer.what = f"it {crash.ended}"
@@ -68,9 +76,21 @@ def of_failure(answer: Answer, run: Recorded, eager: Recorded) -> Incident | Non
         answer.what += ", inside a kernel" if answer.where else ""
     else:
         answer.kind, answer.fault = "exception", UNKNOWN
-        how = "otherwise than without the compiler" if eager.failed else "only when it is compiled"
+        how = (
+            "otherwise than without the compiler"
+            if eager.failed and not is_refused
+            else "only when it is compiled"
+        )
         answer.what = f"{how}: {run.failure}"
     return failure
+
+
+def _of_limit(answer: Answer, failure: Incident) -> None:
+    """What Dynamo says that it cannot trace: it would leave it to Python, but is not allowed to."""
+    answer.fault = PROGRAM
+    hints = [hint for hint in _HINT.findall(failure.detail) if not hint.startswith("This graph break")]
+    answer.reason = f"torch's hint: {hints[-1]}" if hints else ""
+    answer.next = ["change that line, or leave out fullgraph=True if it is set: Python then runs that line"]
 
 
 def _executing(run: Recorded) -> str:

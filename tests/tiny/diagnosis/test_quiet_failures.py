@@ -106,3 +106,51 @@ def test_memory_that_nothing_has_written() -> None:
     other = POST_GRAD.replace("empty.memory_format", "new_empty_strided.default")
     assert undefined_memory(other, ["slice_scatter"]) == found
     assert undefined_memory("not a graph", ["mul"]) is None
+
+
+DATA_DEPENDENT = """\
+Unsupported: Data-dependent branching
+  Explanation: Detected data-dependent branching. Dynamo does not support tracing dynamic control flow.
+  Hint: This graph break is fundamental - it is unlikely that Dynamo will ever be able to trace your code.
+  Hint: Use `torch.cond` to express dynamic control flow.
+"""
+REFUSED = "RuntimeError: torch.compile with fullgraph=True found no compiled frames. Skipped frames:\n  - f"
+
+
+def test_what_dynamo_cannot_trace_is_a_limit_and_not_a_bug(tmp_path: Path) -> None:
+    reason, _, detail = DATA_DEPENDENT.partition("\n")
+    failure = Incident("failure", 0, "0/0", reason, (LINE,), detail, stage="dynamo")
+    run = recorded(tmp_path / "a.kscope", 1, DATA_DEPENDENT, *compiled("failed")[:2], failure)
+    answer = Answer()
+
+    assert verdicts.of_failure(answer, run, recorded(tmp_path / "b.kscope", 1, REFUSED)) is not None
+
+    assert (answer.kind, answer.fault, answer.line) == ("crash-in-compile", PROGRAM, LINE)
+    assert "the function returns; torch then refuses fullgraph=True" in answer.eager
+    assert answer.reason == "torch's hint: Use `torch.cond` to express dynamic control flow."
+    assert "leave out fullgraph=True" in answer.next[0]
+
+
+def test_a_failure_of_the_compiler_with_fullgraph_is_a_bug(tmp_path: Path) -> None:
+    failure = Incident("failure", 1, "0/0", "RuntimeError: no", (LINE,), "no", stage="lowering")
+    run = recorded(tmp_path / "a.kscope", 1, "InductorError: RuntimeError: no", *compiled("failed"), failure)
+    answer = Answer()
+
+    verdicts.of_failure(answer, run, recorded(tmp_path / "b.kscope", 1, REFUSED))
+
+    assert answer.fault == COMPILER
+    assert "fails differently" not in answer.eager
+
+
+@pytest.mark.parametrize(
+    ("eager", "is_same"),
+    [
+        ("IndexError: index 12 is out of bounds for dimension 0 with size 10", True),
+        ("IndexError: index out of range in self", True),
+        ("ValueError: no data", False),
+    ],
+)
+def test_an_index_that_is_out_of_bounds_is_the_programs(eager: str, is_same: bool, tmp_path: Path) -> None:
+    said = "RuntimeError: kernel, /cache/hz/chz.main.cpp:46, index out of bounds: 0 <= tmp10 < 10L"
+    runs = recorded(tmp_path / "a.kscope", 1, said), recorded(tmp_path / "b.kscope", 1, eager)
+    assert is_same_failure(*runs) == is_same
