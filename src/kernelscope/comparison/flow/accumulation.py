@@ -50,7 +50,10 @@ def _joined(flow: Flow) -> set[int]:
     computed_of = dict[int, set[int]]()  # by number of a value: the passes whose gradients it is computed of
     for call in flow.calls:
         gradients = {n for n in call.reads if _is_gradient(flow, n)}
-        if call.phase != "backward":
+        if call.phase != "backward" and (next_pass := _pass_added_next(flow, call, gradients)) is not None:
+            if next_pass - 1 not in used:
+                found.add(next_pass)
+        elif call.phase != "backward":
             passes = {_pass_of(flow, number) for number in gradients}
             passes.update(*(computed_of.get(number, ()) for number in call.reads))
             if any(flow.replaced.get(number) for number in call.writes):
@@ -63,6 +66,32 @@ def _joined(flow: Flow) -> set[int]:
             if last and call.turn - 1 not in used:
                 found.add(call.turn)
     return found
+
+
+def _pass_added_next(flow: Flow, call: Call, gradients: set[int]) -> int | None:
+    """Of a sum that the program makes itself and nothing reads before: the next pass that is added to it.
+
+    In the last step of a sum, the pass that has been added.
+    """
+    if call.operator != "add" or len(gradients) != 1 or len(call.writes) != 1:
+        return None
+    turn = _pass_of(flow, *gradients)
+    if any(_added_pass(flow, number) == turn - 1 for number in flow.replaced.get(call.writes[0], ())):
+        return turn
+    readers = flow.values[call.writes[0]].readers
+    if len(readers) != 1 or call.writes[0] not in flow.replaced.get(flow.calls[readers[0]].writes[0], ()):
+        return None
+    return turn + 1 if _added_pass(flow, flow.calls[readers[0]].writes[0]) == turn + 1 else None
+
+
+def _added_pass(flow: Flow, number: int) -> int | None:
+    """The pass whose gradient was added to something, outside of a pass, and so made this value."""
+    made_by = flow.values[number].call
+    call = flow.calls[made_by] if made_by != LEAF else None
+    if call is None or call.operator != "add" or call.phase == "backward":
+        return None
+    passes = {_pass_of(flow, n) for n in call.reads if _is_gradient(flow, n)}
+    return passes.pop() if len(passes) == 1 else None
 
 
 def _pass_of(flow: Flow, number: int) -> int:

@@ -25,6 +25,7 @@ from .numbers_of_calls import Number, numbers_of_launch
 _FILLS = ("new_zeros", "new_ones", "new_full", "zero_", "fill_", "uniform_", "normal_", "bernoulli_")
 SERIES = "series"  # the kind of a call that stands for several
 _ADOPTS = "aten.set_."  # another memory, as it is
+_OVERWRITES = ("aten.copy_.", "aten._foreach_copy_.")  # all of what they write to, unread
 LEAF = -1  # the call of a value that no call made
 Read = tuple[str, list[int]]  # an argument's name, and the values that it holds
 Written = tuple[str, torch.Tensor]  # an argument's name, and the tensor
@@ -146,6 +147,8 @@ class Flow:
     ) -> Iterator[tuple[Call, list[Written]]]:
         """Its caller adds the values of each part before it asks for the next."""
         writes = () if call.name.startswith(_ADOPTS) else writes
+        if call.name.startswith(_OVERWRITES):
+            reads = [each for each in reads if not each[0].startswith("self")]
         parts = parts_of(call.name, [name for name, _ in reads], [name for name, _ in writes])
         made: Call | None = None
         for part in parts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kernelscope.comparison.flow.calls_and_values import LEAF, Flow
+from kernelscope.comparison.flow.replaced_values import replaced_values
 
 from .blame import Unmatched
 
@@ -17,14 +18,14 @@ def lost_to_constants(
     `pairs`: by number of a value of this program, its counterpart in the other one. Memory that is cleared
     for a new use, as gradients are, has been read before.
     """
-    kept_there = {number for before in other.replaced.values() for number in before}
+    replaced_there = replaced_values(other)
     for call in flow.calls:
         for number in call.writes:
             if number not in unmatched.constants or not flow.values[number].eps:
                 continue
             for lost in flow.replaced.get(number, ()):
                 there = pairs.get(lost)
-                if there is None or there in kept_there or not _is_result(flow, lost):
+                if there is None or there in replaced_there or not _is_result(flow, lost):
                     continue
                 if not _is_read(flow, lost, call.index) and _is_needed(other, there):
                     yield call.index, number, lost

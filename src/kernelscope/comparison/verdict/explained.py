@@ -29,7 +29,8 @@ class Explained:
         """`lost` are values of the reference without a counterpart."""
         self._run, self._twins, self._lost = run, twins, lost
         self._known = here.verified - (here.constants - here.matched)
-        self._known_there = there.verified - (there.constants - there.matched)
+        self._tables = _own_tables(run.flow, here, run.matching.flow, there)
+        self._known_there = there.verified - (there.constants - there.matched - self._tables)
         self._steps = there.verified - there.constants
         self._other = run.matching.flow
         self._ours = {b: a for a, b in twins.pairs.items()}
@@ -97,11 +98,12 @@ class Explained:
         return {n for number in call.reads for n in self._run.matching.resolved(number)}
 
     def _other_input(self, ours: Call, theirs: Call) -> tuple[int, int] | None:
-        """The first place in which they read different values; the order of a kernel's says nothing."""
-        if theirs.is_kernel:
+        """The first place where one operator reads different values; the order of a kernel's says nothing."""
+        if theirs.is_kernel or theirs.operator != ours.operator:
             return None
         for a, b in self._twins.places(ours, theirs):
-            if not self._twins.is_same(a, b) and self._run.flow.values[a].call != LEAF:
+            is_other = not self._twins.is_same(a, b) and b not in self._tables
+            if is_other and self._run.flow.values[a].call != LEAF:
                 return a, b
         return None
 
@@ -130,6 +132,22 @@ class Explained:
                     found = call
                 wanted.update(n for n in call.reads if n not in known)
         return found
+
+
+def _own_tables(flow: Flow, here: Unmatched, other: Flow, there: Unmatched) -> set[int]:
+    """Constants that the other program makes by operators with which the reference makes none: another way.
+
+    Not those with which a gradient begins, such as a scale of the loss.
+    """
+
+    def made_by(which: Flow, numbers: set[int]) -> dict[int, str]:
+        values = (which.values[number] for number in numbers)
+        calls = {v.number: which.calls[v.call] for v in values if v.call != LEAF}
+        return {number: call.operator for number, call in calls.items() if call.phase != "backward"}
+
+    used = set(made_by(flow, here.constants - here.matched).values())
+    mine = made_by(other, there.constants - there.matched)
+    return {number for number, operator in mine.items() if operator not in used}
 
 
 def _numbers(close: Closeness | None) -> tuple[float | None, float | None, float | None]:

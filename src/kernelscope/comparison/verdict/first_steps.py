@@ -100,6 +100,8 @@ def _is_smaller(value: Value, whole: Value) -> bool:
 def _is_same(run: ReferenceRun, value: Value, block: Expected, part: torch.Tensor | None = None) -> bool:
     kept = run.matching.kept.tensors[value.number] if part is None else part
     kept = kept.to(block.tensor.device).reshape(block.tensor.shape)
+    if kept.is_complex() != block.tensor.is_complex():
+        return False
     if (
         value.eps
         and float((kept.to(block.tensor.dtype) - block.tensor).norm()) > float(block.tensor.norm()) / 2

@@ -34,10 +34,10 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     other, twins = run.matching.flow, Twins(run)
     right = {a: b for a, b in run.matched.items() if run.matching.says_much(b)}
     ours, theirs = own_steps(run.flow, other, right)
-    same, same_there = same_together(run)
+    same, same_there = together = same_together(run)
     here = Unmatched(run.flow, set(twins.pairs), ours | same)
     placed = with_parts(other, twins.pairs.values())
-    same_there |= right_in_first_steps(run) | same_in_sum(run) | _added_to_zeros(run, placed)
+    same_there = same_there | right_in_first_steps(run) | same_in_sum(run) | _added_to_zeros(run, placed)
     there = Unmatched(other, placed, theirs | same_there)
     ours, theirs = differing_ends(here, there)
     ours_together, theirs_together = differing_together(run, here, there)
@@ -69,7 +69,7 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
             "reference": len(run.flow.values), "other": len(other.values), "matched": len(run.matched),
             "differing": len(bad),
         },
-        shares=compared_shares(run), failures=[*failures, *run.failures],
+        shares=compared_shares(run, *together), failures=[*failures, *run.failures],
         notes=[
             *_unequal_results(run),
             *([*cancelled_steps(run, twins), *hidden_differences(run, twins)] if not found else []),

@@ -8,6 +8,7 @@ import torch
 
 from kernelscope.comparison.differing_inputs import MARGIN
 from kernelscope.comparison.flow.calls_and_values import LEAF, Flow
+from kernelscope.comparison.flow.replaced_values import replaced_values
 from kernelscope.comparison.matching import Expected
 from kernelscope.comparison.reference import ReferenceRun
 
@@ -40,7 +41,7 @@ class LastSteps:
 
     def _added(self) -> set[int]:
         other, found = self._run.matching.flow, set[int]()
-        written = _replaced(self._run.flow)
+        written = replaced_values(self._run.flow)
         for value in self._there.ends():
             before = _before(other, value.number, self._ours.keys()) if value.eps else None
             if before is None or not self._says_much(before) or self._ours[before] in written:
@@ -85,7 +86,7 @@ class LastSteps:
 
     def _missing(self) -> list[_Pair]:
         flow, other = self._run.flow, self._run.matching.flow
-        written, found = _replaced(other), list[_Pair]()
+        written, found = replaced_values(other), list[_Pair]()
         for value in self._here.ends():
             before = _before(flow, value.number, self._pairs.keys()) if value.eps else None
             if before is not None and self._says_much(self._pairs[before]):
@@ -154,7 +155,3 @@ def _is_reused(flow: Flow, number: int) -> bool:
             return False
         todo += flow.replaced.get(each, ())
     return True
-
-
-def _replaced(flow: Flow) -> set[int]:
-    return {number for before in flow.replaced.values() for number in before}

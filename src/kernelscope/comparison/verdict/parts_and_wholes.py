@@ -16,13 +16,14 @@ from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.comparison.replicas import COUNT
 
 from .blame import Unmatched
+from .tiles import tiled
 
 _Pair = tuple[list[Value], list[Value]]  # of the reference, and of the other: one of them is one value
 
 
 def same_together(run: ReferenceRun) -> tuple[set[int], set[int]]:
     """Values of the one and of the other without a counterpart of their own, which together are the same."""
-    here, there = set[int](), set[int]()
+    here, there = tiled(run)
     ours, theirs = (_made(flow) for flow in (run.flow, run.matching.flow))
     for ours_, theirs_ in _pairs(run, ours, theirs):
         if _are_new(run, ours_, theirs_) and (found := _compared(run, ours_, theirs_)) and found.within:

@@ -11,12 +11,15 @@ from kernelscope.comparison.reference import ReferenceRun
 from .blame import constants, with_parts
 
 
-def compared_shares(run: ReferenceRun) -> dict[str, float]:
-    """Of the values of each program that were computed from what it was given: those with a counterpart."""
+def compared_shares(run: ReferenceRun, ours: set[int], theirs: set[int]) -> dict[str, float]:
+    """Of the values of each program that were computed from what it was given: those with a counterpart.
+
+    `ours` and `theirs` have one in several values together.
+    """
     other = run.matching.flow
     return {
-        "reference": _share(run.flow, run.matched),
-        "other": _share(other, with_parts(other, run.matching.claimed)),
+        "reference": _share(run.flow, {*run.matched, *ours}),
+        "other": _share(other, with_parts(other, run.matching.claimed) | theirs),
     }
 
 

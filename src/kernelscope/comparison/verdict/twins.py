@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import torch
+
 from kernelscope.comparison.closeness import Closeness
 from kernelscope.comparison.differing_inputs import MARGIN
 from kernelscope.comparison.flow.calls_and_values import LEAF, Call, Flow
@@ -96,9 +98,20 @@ class Twins:
             return
         for other in self._by_operator[call.operator]:
             places = self.places(call, other) if other.turn == call.turn else []
-            is_same = places and all(self.is_same(*each) and not self._is_part(*each) for each in places)
+            is_same = places and all(self._is_as_it_lies(*each) for each in places)
             if is_same and self._join_results(call, other):
                 return
+
+    def _is_as_it_lies(self, ours: int, theirs: int) -> bool:
+        """The same as a whole, and not the same numbers in another order."""
+        if not self.is_same(ours, theirs) or self._is_part(ours, theirs):
+            return False
+        matching = self._run.matching
+        kept, copy = (matching.kept.tensors[number].flatten() for number in (self.pairs[ours], theirs))
+        if kept.numel() != copy.numel() or kept.dtype == copy.dtype:
+            return torch.equal(kept, copy)
+        eps = max(matching.flow.values[number].eps for number in (self.pairs[ours], theirs))
+        return torch.allclose(kept.double(), copy.double(), rtol=2 * eps, atol=0.0, equal_nan=True)
 
     def _is_part(self, ours: int, theirs: int) -> bool:
         """Of a series, one of the values that it is made of, and not the whole."""

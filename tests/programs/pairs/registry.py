@@ -1,0 +1,50 @@
+"""Where the modules beside it put their pairs of programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+Function = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The reference, and the other program, which may be given the name of an error."""
+
+    reference: Function
+    other: Callable[[str], Any]
+    errors: tuple[str, ...] = ()
+
+    def healthy(self) -> Any:
+        return self.other("")
+
+
+PAIRS: dict[str, Pair] = {}
+
+
+def pair(name: str, reference: Function, other: Callable[..., Any], *errors: str) -> None:
+    assert name not in PAIRS
+    PAIRS[name] = Pair(reference, other if errors else lambda error: other(), errors)
+
+
+def seeded(seed: int = 0) -> None:
+    torch.manual_seed(seed)
+
+
+def train(
+    model: nn.Module, loss_of: Callable[[nn.Module], torch.Tensor], count: int = 2,
+    optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
+) -> list[torch.Tensor]:  # fmt: skip
+    """A few steps; what it returns is the last loss."""
+    chosen = optimizer(model.parameters()) if optimizer else torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(count):
+        loss = loss_of(model)
+        loss.backward()
+        chosen.step()
+        chosen.zero_grad()
+    return [loss.detach()]
