@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from tests.support.json_schemas import wrong_in
+from torch.nn import functional as F
 
 import kernelscope
 from kernelscope import PrecisionMap, precision_map
@@ -75,6 +76,73 @@ def test_each_promise_about_a_transformer_holds_when_it_is_tried_again() -> None
             assert promise.error_of_all > tolerance
             assert f"can be {format}; verified in a run with these rounded" in str(found)
             assert "should stay as they are: " in str(found)
+
+
+class _Decoder(torch.nn.Module):
+    """An RMS norm, attention and a gated layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.qkv, self.out = torch.nn.RMSNorm(32), torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
+        self.up, self.down = torch.nn.Linear(32, 128), torch.nn.Linear(64, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (t.unflatten(-1, (4, 8)).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        gate, value = self.up(self.norm(x)).chunk(2, -1)
+        return x + self.down(F.silu(gate) * value)
+
+
+class _Images(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.Conv2d(8, 8, 3, padding=1)
+        self.norm, self.head = torch.nn.GroupNorm(2, 8), torch.nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(F.relu(self.norm(self.second(F.relu(self.first(x))))).mean((2, 3)))
+
+
+class _Waves(torch.nn.Module):
+    """Large arguments of a sine, sums that cancel, and a running sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Parameter(torch.randn(24, 32))
+        self.second = torch.nn.Parameter(torch.randn(32, 20))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = (x @ self.first * 300).sin().softmax(-1) @ self.second
+        return (y - y.mean(-1, keepdim=True)).relu().cumsum(-1) @ self.second.T
+
+
+_PROGRAMS = {
+    "decoder": (_Decoder, (2, 12, 32), 3e-3),
+    "images": (_Images, (4, 3, 10, 10), 3e-3),
+    "waves": (_Waves, (16, 24), 3e-3),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(each, marks=pytest.mark.slow) for each in _PROGRAMS])
+def test_promises_about_other_programs_hold_when_they_are_tried_again(name: str) -> None:
+    torch.manual_seed(0)
+    kind, sizes, tolerance = _PROGRAMS[name]
+    model, x = torch.compile(kind()), torch.randn(sizes)
+    with torch.no_grad():
+        reference = model(x)
+        for format, allowed in (("bfloat16", tolerance), ("float8_e4m3fn", 20 * tolerance)):
+            found = precision_map(model, x, tolerance=allowed, output="result 0", formats=[format])
+            assert found.status == 0, found
+            for promise in found.promises:
+                dtype = getattr(torch, format)
+                again = _with_rounded(found, promise.chosen, dtype, lambda: model(x))
+                assert _relative(again, reference) == pytest.approx(promise.error, rel=1e-5)
+                assert promise.error <= allowed
+                for label in promise.refused:  # one more is too many
+                    worse = _with_rounded(found, [*promise.chosen, label], dtype, lambda: model(x))
+                    assert _relative(worse, reference) > allowed
+            assert found.promises or format != "bfloat16", found
 
 
 def test_a_kernel_that_the_result_depends_on_too_much_is_refused() -> None:
