@@ -34,6 +34,16 @@ def warm_compiler() -> None:
         finally:
             kernels.remove()
     torch.compiler.reset()
+    _forget_tables()
+
+
+def _forget_tables() -> None:
+    """The first use of the decompositions copies their table: a program may change it until then."""
+    from torch._inductor import decomposition
+
+    for each in vars(decomposition).values():
+        if callable(forget := getattr(each, "cache_clear", None)):
+            forget()
 
 
 @contextmanager

@@ -164,6 +164,17 @@ def test_an_exception_of_the_compiler(tmp_path: Path) -> None:
     assert "dynamic=True" in script
 
 
+@pytest.mark.timeout(600)
+def test_a_fault_that_only_the_program_has_is_not_torchs(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(BROKEN.format(fault=RAISING, dynamic="", function="erf"))
+    done = subprocess.run(
+        [sys.executable, "-m", "kernelscope", "reduce", "script.py"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "does not reproduce it with torch alone: something that the program does or imports" in done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(

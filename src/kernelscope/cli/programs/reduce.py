@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -67,10 +68,27 @@ def main(args: argparse.Namespace) -> int:
     elif not problem:
         nodes = f"{result['nodes_before']} nodes → {result['nodes']}"
         print(f"{result['failure']}\n\n{nodes}, {counted(result['trials'], 'trial')}, {result['seconds']} s")
-        print(f"{result['code']}\n\n{result['script']} reproduces it with torch alone")
+        print(f"{result['code']}\n\n{_alone(Path(result['script']), args.timeout)}")
     if problem:
         print(fitted(f"kernelscope: {problem}", sys.stderr), file=sys.stderr)
     return 2 if problem else 0
+
+
+def _alone(script: Path, timeout: float) -> str:
+    """Whether the script fails in a process of its own: the search ran in that of the program."""
+    words = [sys.executable, str(script)]
+    try:
+        done = subprocess.run(
+            words, capture_output=True, stdin=subprocess.DEVNULL, check=False, timeout=timeout
+        )
+    except subprocess.TimeoutExpired:
+        return f"{script} did not finish within {timeout:g} s when it ran with torch alone"
+    if done.returncode not in (0, 2):
+        return f"{script} reproduces it with torch alone"
+    return (
+        f"{script} does not reproduce it with torch alone: something that the program does or imports may "
+        "change the compiler"
+    )
 
 
 def _given(args: argparse.Namespace) -> list[str]:
