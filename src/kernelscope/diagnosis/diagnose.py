@@ -177,6 +177,10 @@ class Diagnosis:
             if found.form["culprit"] is not None:
                 self._search_culprit(run, found)
                 return
+            if found.form.get("given"):
+                verdicts.of_random_numbers(answer, int(found.form["given"]))
+                answer.next.append(self._question.typed("bisect", "--fails-on", "exception"))
+                return
         self._search_compiler(
             "exception",
             bisects=not verdicts.names_its_cause(failure),

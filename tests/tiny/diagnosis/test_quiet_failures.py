@@ -8,7 +8,7 @@ import pytest
 from tests.support.sample_runs import info
 
 from kernelscope.diagnosis import verdicts
-from kernelscope.diagnosis.answer import COMPILER, PROGRAM, Answer
+from kernelscope.diagnosis.answer import COMPILER, PROGRAM, UNKNOWN, Answer
 from kernelscope.diagnosis.compile_troubles import compiling_of
 from kernelscope.diagnosis.failures import is_same_failure
 from kernelscope.diagnosis.recorded import Recorded
@@ -154,3 +154,13 @@ def test_an_index_that_is_out_of_bounds_is_the_programs(eager: str, is_same: boo
     said = "RuntimeError: kernel, /cache/hz/chz.main.cpp:46, index out of bounds: 0 <= tmp10 < 10L"
     runs = recorded(tmp_path / "a.kscope", 1, said), recorded(tmp_path / "b.kscope", 1, eager)
     assert is_same_failure(*runs) == is_same
+
+
+def test_other_random_numbers_than_eager_are_not_called_a_bug(tmp_path: Path) -> None:
+    said = "AssertionError: (tensor(4140.), tensor(4006.))"
+    answer, run = Answer(), recorded(tmp_path / "a.kscope", 1, said)
+    verdicts.of_failure(answer, run, recorded(tmp_path / "b.kscope", 0))
+    verdicts.of_random_numbers(answer, 1)
+    assert (answer.kind, answer.fault) == ("exception", UNKNOWN)
+    assert "draws other random numbers than eager for the same seed, here in 1 buffer" in answer.reason
+    assert "fallback_random = True" in answer.next[0]
