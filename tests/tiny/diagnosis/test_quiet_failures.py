@@ -162,5 +162,5 @@ def test_other_random_numbers_than_eager_are_not_called_a_bug(tmp_path: Path) ->
     verdicts.of_failure(answer, run, recorded(tmp_path / "b.kscope", 0))
     verdicts.of_random_numbers(answer, 1)
     assert (answer.kind, answer.fault) == ("exception", UNKNOWN)
-    assert "draws other random numbers than eager for the same seed, here in 1 buffer" in answer.reason
+    assert "draws other random numbers than eager (1 buffer)" in answer.reason
     assert "fallback_random = True" in answer.next[0]
