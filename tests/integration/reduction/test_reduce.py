@@ -162,6 +162,7 @@ def test_an_exception_of_the_compiler(tmp_path: Path) -> None:
     script = (tmp_path / "script-reduced" / "reduced.py").read_text()
     assert "erf" in script
     assert "dynamic=True" in script
+    assert told["reproduces_alone"] is False  # the fault is the program's own
 
 
 @pytest.mark.timeout(600)

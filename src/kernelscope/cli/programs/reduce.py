@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -44,6 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    from kernelscope.reduction.script_alone import reproduces_alone
     from kernelscope.reduction.script_parent import Search, open_folder
     from kernelscope.text.file_names import file_name
 
@@ -63,27 +63,24 @@ def main(args: argparse.Namespace) -> int:
         print(fitted(text, sys.stderr), file=sys.stderr)
         raise
     problem = result.get("problem", "")
+    if not problem:
+        alone = reproduces_alone(Path(result["script"]), args.timeout)
+        result["reproduces_alone"] = alone
     if args.json:
         print(json.dumps(result, indent=2))
     elif not problem:
         nodes = f"{result['nodes_before']} nodes → {result['nodes']}"
         print(f"{result['failure']}\n\n{nodes}, {counted(result['trials'], 'trial')}, {result['seconds']} s")
-        print(f"{result['code']}\n\n{_alone(Path(result['script']), args.timeout)}")
+        print(f"{result['code']}\n\n{_alone(result['script'], alone, args.timeout)}")
     if problem:
         print(fitted(f"kernelscope: {problem}", sys.stderr), file=sys.stderr)
     return 2 if problem else 0
 
 
-def _alone(script: Path, timeout: float) -> str:
-    """Whether the script fails in a process of its own: the search ran in that of the program."""
-    words = [sys.executable, str(script)]
-    try:
-        done = subprocess.run(
-            words, capture_output=True, stdin=subprocess.DEVNULL, check=False, timeout=timeout
-        )
-    except subprocess.TimeoutExpired:
-        return f"{script} did not finish within {timeout:g} s when it ran with torch alone"
-    if done.returncode not in (0, 2):
+def _alone(script: str, reproduces: bool | None, timeout: int) -> str:
+    if reproduces is None:
+        return f"{script} did not finish within {timeout} s when it ran with torch alone"
+    if reproduces:
         return f"{script} reproduces it with torch alone"
     return (
         f"{script} does not reproduce it with torch alone: something that the program does or imports may "
