@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.integration.faults.planting import in_kernel
 from torch._inductor import lowering
+from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.utils.checkpoint import checkpoint
 
 import kernelscope
@@ -98,6 +99,20 @@ def test_what_cannot_be_compiled_is_not_judged(goes_on: str) -> None:
     reasons = [each.reason for each in result.unchecked]
     assert any("not be compiled" in each and "not here" in each for each in reasons), result.details()
     assert not result.failures, result.details()
+
+
+def test_what_the_backend_refuses_is_the_reason() -> None:
+    """Dynamo takes this for a graph break, whose name does not say what was refused."""
+
+    def backend(*_: object) -> None:
+        raise UnsupportedOperatorException(torch.ops.aten.erfc.default)
+
+    torch._dynamo.reset()
+    with kernelscope.shadow() as result:
+        torch.compile(lambda x: x.cos() + 1, backend=backend)(torch.randn(4))
+    assert result.status == 2, str(result)
+    assert "Backend compiler exception. Backend compiler `backend` failed with" in str(result)
+    assert "aten.erfc.default" in str(result)
 
 
 def test_the_kernel_that_raises_is_named() -> None:

@@ -9,9 +9,11 @@ import sys
 from types import ModuleType, TracebackType
 
 import pytest
+from torch._dynamo.exc import BackendCompilerFailed
+from torch._inductor.exc import CppCompileError
 
 import kernelscope
-from kernelscope.text.exceptions import noted
+from kernelscope.text.exceptions import in_one_line, noted
 
 CALLER = "def caller(fail):\n    fail()\n"
 LIBRARIES = {
@@ -67,3 +69,16 @@ def test_a_program_without_a_file_has_its_outermost_line() -> None:
     trace = raised("<string>", LIBRARIES["installed"])
 
     assert noted(ValueError, ValueError("no"), trace)["exception_at"] == "<string>:2 in caller"
+
+
+def test_what_the_compiler_raised_in_one_line() -> None:
+    output = "In file included from a.h:1\nc.cpp:7:3: error: no member named 'erfinv'\nc.cpp:9:1: error: more"
+    failed = CppCompileError(["g++", "c.cpp"], output)
+
+    assert in_one_line(failed) == "CppCompileError: c.cpp:7:3: error: no member named 'erfinv'"
+    assert in_one_line(BackendCompilerFailed("inductor", failed, None)) == in_one_line(failed)
+    assert in_one_line(ValueError()) == "ValueError: "
+
+    own = ValueError("the second")
+    own.__cause__ = KeyError("the first")
+    assert in_one_line(own) == "ValueError: the second"

@@ -16,6 +16,8 @@ import torch
 from kernelscope.probes.own_work import unseen
 from kernelscope.probes.patching import Patch, PatchSet
 
+from .uncompiled_functions import explanation
+
 _LOOKS = "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__"
 _GIVES_UP = "torch._dynamo.convert_frame:format_error_msg"  # called for each error that it does not raise
 _STANCE = "torch._dynamo.decorators:_set_stance"
@@ -184,13 +186,8 @@ def _given_up(tried: TriedFrame, error: BaseException) -> TriedFrame:
 
 def _told(reason: str) -> str:
     """Dynamo's name for a graph break, and its explanation."""
-    name, *rest = reason.strip().splitlines()
-    words = "Explanation:"
-    why = next((line.partition(words)[2].strip() for line in rest if words in line), "")
-    if why.endswith(":"):  # a list follows
-        listed = [line.strip()[2:] for line in rest if line.strip().startswith("- ")]
-        why = f"{why} {'; '.join(item.rstrip('.') for item in listed)}".strip(" :")
-    return f"{name} ({why.rstrip('.')})" if why else name
+    name, why = reason.strip().splitlines()[0], explanation(reason)
+    return f"{name} ({why})" if why else name
 
 
 def _first_lines(text: object) -> str:

@@ -10,8 +10,19 @@ def why_uncompiled() -> Counter[str]:
     from torch._dynamo.utils import counters
 
     found: Counter[str] = Counter()
-    for explanation, times in counters["unimplemented"].items():
-        lines = [line.strip() for line in explanation.splitlines()]
+    for reason, times in counters["unimplemented"].items():
+        lines = [line.strip() for line in reason.splitlines()]
         hints = [line for line in lines if line.startswith("Hint: Set ")]
-        found[" ".join(f"{line.rstrip('.')}." for line in (*lines[:1], *hints))] += times
+        told = [*lines[:1], explanation(reason), *hints]
+        found[" ".join(f"{line.rstrip('.')}." for line in told if line)] += times
     return found
+
+
+def explanation(reason: str) -> str:
+    """What Dynamo says below its name for a graph break; empty without such a line."""
+    words, rest = "Explanation:", reason.strip().splitlines()[1:]
+    why = next((line.partition(words)[2].strip() for line in rest if words in line), "")
+    if why.endswith(":"):  # a list follows
+        listed = [line.strip()[2:] for line in rest if line.strip().startswith("- ")]
+        why = f"{why} {'; '.join(item.rstrip('.') for item in listed)}".strip(" :")
+    return why.rstrip(".")

@@ -23,6 +23,7 @@ from kernelscope.shadowing.draws.compiled_draws import Draws, noted_draws
 from kernelscope.shadowing.result import ShadowResult
 from kernelscope.shadowing.steps.inputs import CalledGraph, CalledGraphs
 from kernelscope.shadowing.steps.traced_graphs import without_recomputing
+from kernelscope.text.exceptions import in_one_line
 
 from .blame import Suspect, blame
 from .comparison import References, compare_aliases, compare_layouts, compare_values
@@ -120,9 +121,7 @@ class RegionCheck:
     def uncompiled(self, traced: TracedRegion, error: Exception) -> None:
         """The probe's callback: the program may go on without it, so it must not count as judged."""
         name = traced.module_name or Frame(*traced.where).function or traced.code.co_name
-        cause = getattr(error, "inner_exception", error)  # Dynamo's own has it in its second line
-        first = str(cause).strip().partition("\n")[0][:200]
-        reason = f"it could not be compiled: {type(cause).__name__}: {first}"
+        reason = f"it could not be compiled: {in_one_line(error)}"
         self.result.leave_out(f"function {name}", "*", reason)
         self.counts.unjudged_regions += 1
 
