@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import logging
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -29,6 +30,11 @@ if "KERNELSCOPE_TESTS_STATE" not in os.environ:
     os.environ["KERNELSCOPE_TESTS_STATE"] = tempfile.mkdtemp(prefix="kernelscope-state-")
 os.environ["XDG_STATE_HOME"] = os.environ["KERNELSCOPE_TESTS_STATE"]
 ENVIRONMENT = dict(os.environ)  # before tests set variables
+
+# A job in the background of a shell ignores the keyboard's signals, as does what it starts. Tests send them.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 if importlib.util.find_spec("hypothesis"):  # a machine for tests/gpu may lack it
     from hypothesis import HealthCheck
