@@ -184,10 +184,10 @@ def _close(recording: Recording, session: ValueSession, pid: int) -> None:
 
     writer = _writer(recording)
     settle(session)
-    if writer.calls:
-        tell_unmet(session, recording.config.ops)
     session.close()
     recording.close()
+    if writer.calls:  # all are written now
+        tell_unmet(session, recording.config.ops)
     # A process beside the main one that launched nothing leaves nothing.
     if writer.folder.name.startswith("child-") and not writer.calls:
         shutil.rmtree(writer.folder, ignore_errors=True)

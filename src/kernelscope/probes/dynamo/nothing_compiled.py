@@ -22,8 +22,9 @@ _SEE_OPERATORS = 'ops="all" (on the command line --ops all) records eager operat
 
 NOTHING_RAN = Finding(
     "nothing-compiled",
-    "neither compiled code nor an operator of torch ran in this process while it was recorded; what other "
-    "processes run, and functions of C++ or numpy that compute without torch's operators, are not recorded",
+    "neither compiled code nor an operator of torch computed anything in this process while it was recorded; "
+    "operators on fake tensors, what other processes run, and functions of C++ or numpy that compute without "
+    "torch's operators, are not recorded",
 )
 
 
