@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 import torch
 from tests.integration.faults.planting import in_kernel
-from torch._inductor import lowering
+from torch._inductor import decomposition, lowering
 from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.utils.checkpoint import checkpoint
 
@@ -155,9 +155,10 @@ def test_what_only_eager_refuses_is_the_reason_why_it_is_not_judged() -> None:
 def test_a_module_of_torchs_own_has_the_line_that_calls_it() -> None:
     torch._dynamo.reset()
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SiLU())
-    decompositions = torch._inductor.decomposition.decompositions
+    wrong = {torch.ops.aten.silu.default: lambda x: x * torch.sigmoid(1.7 * x)}
     with (
-        mock.patch.dict(decompositions, {torch.ops.aten.silu.default: lambda x: x * torch.sigmoid(1.7 * x)}),
+        mock.patch.dict(decomposition.fast_random_decomps(), wrong),  # a copy of the other, made once
+        mock.patch.dict(decomposition.decompositions, wrong),
         torch._inductor.config.patch(force_disable_caches=True),
         kernelscope.shadow() as result,
     ):

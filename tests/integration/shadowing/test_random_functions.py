@@ -96,8 +96,8 @@ def test_a_decomposition_that_draws_from_another_distribution_is_named(
 ) -> None:
     table = {operator: wrong}
     with (
+        mock.patch.dict(decomposition.fast_random_decomps(), table),  # a copy of the other, made once
         mock.patch.dict(decomposition.decompositions, table),
-        mock.patch.dict(decomposition.fast_random_decomps(), table),
     ):
         result = kernelscope.check_correctness(function, (torch.rand(32, 16),))
     assert result.status == 1, str(result)
