@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.support.listed_programs import Program, listed
 from torch import nn
 from torch.utils import _debug_mode as stock
 
 from kernelscope import debug_mode as ours
-
-Program = Callable[[Any], None]
 
 
 class Layer(nn.Module):
@@ -173,17 +172,11 @@ def stocks_form(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
-def listed(debug_mode: Any, program: Program, flags: dict[str, Any], hashing: dict[str, Any] | None) -> Any:
+def newly_listed(debug_mode: Any, program: Program, hashing: dict[str, Any] | None, **flags: Any) -> Any:
     torch._dynamo.reset()
-    torch.manual_seed(0)
     # Stock leaves the detection of anomalies on when a region is entered with stack traces.
-    with torch.autograd.set_detect_anomaly(False), debug_mode.DebugMode(**flags) as mode:
-        if hashing is None:
-            program(debug_mode)
-        else:
-            with debug_mode.DebugMode.log_tensor_hashes(**hashing), debug_mode.DebugMode.record_outputs():
-                program(debug_mode)
-    return mode
+    with torch.autograd.set_detect_anomaly(False):
+        return listed(debug_mode, program, hashing, **flags)
 
 
 def without_stocks_own_work(mode: Any) -> list[str]:
@@ -198,7 +191,7 @@ def without_stocks_own_work(mode: Any) -> list[str]:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_lines_and_entries_are_those_of_stock(program: str, settings: str) -> None:
     flags, hashing = SETTINGS[settings]
-    mine, theirs = (listed(m, PROGRAMS[program], flags, hashing) for m in (ours, stock))
+    mine, theirs = (newly_listed(m, PROGRAMS[program], hashing, **flags) for m in (ours, stock))
     assert without_stocks_own_work(mine) == without_stocks_own_work(theirs)
     if flags.get("record_nn_module"):
         return
@@ -219,7 +212,9 @@ def test_lines_and_entries_are_those_of_stock(program: str, settings: str) -> No
 @pytest.mark.parametrize("program", ["indexed", "transformed", "of_all_types", "gradients"])
 def test_functions_are_those_of_stock(program: str) -> None:
     """Slices, ellipses and sizes among the arguments are written out."""
-    mine, theirs = (listed(m, PROGRAMS[program], {"record_torchfunction": True}, None) for m in (ours, stock))
+    mine, theirs = (
+        newly_listed(m, PROGRAMS[program], None, record_torchfunction=True) for m in (ours, stock)
+    )
     assert mine.debug_string().splitlines() == theirs.debug_string().replace("(, ", "(").splitlines()
 
 
@@ -231,7 +226,7 @@ def test_hashes_of_two_modes_are_compared_alike() -> None:
                 model.layers[1].linear.weight.mul_(scale)
             torch.compile(model, backend="aot_eager")(torch.ones(2, 4)).sum().backward()
 
-        return listed(debug_mode, program, {}, {"hash_inputs": True}).logs
+        return newly_listed(debug_mode, program, {"hash_inputs": True}).logs
 
     for compare_inputs in (False, True):
         entries = [

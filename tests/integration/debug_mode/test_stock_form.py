@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from tests.support.listed_programs import Program, listed
 from torch.utils import _debug_mode as stock
 
 from kernelscope import debug_mode as ours
-
-Program = Callable[[Any], None]
 
 
 @pytest.fixture
@@ -76,17 +75,6 @@ HASHING: dict[str, dict[str, Any]] = {
     "two": {"hash_fn": ["norm", "hash_tensor"], "hash_inputs": True},
     "own": {"hash_fn": lambda t: t.numel()},
 }
-
-
-def listed(debug_mode: Any, program: Program, hashing: dict[str, Any] | None = None, **flags: Any) -> Any:
-    torch.manual_seed(0)
-    with debug_mode.DebugMode(**flags) as mode:
-        if hashing is None:
-            program(debug_mode)
-        else:
-            with debug_mode.DebugMode.log_tensor_hashes(**hashing), debug_mode.DebugMode.record_outputs():
-                program(debug_mode)
-    return mode
 
 
 @pytest.mark.usefixtures("stocks_form")
