@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.metadata
 import importlib.util
 import logging
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -28,6 +30,7 @@ __all__ = ["pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]  # ho
 # The key that signs runs: not that of whoever runs the tests. Processes that tests start have the same.
 if "KERNELSCOPE_TESTS_STATE" not in os.environ:
     os.environ["KERNELSCOPE_TESTS_STATE"] = tempfile.mkdtemp(prefix="kernelscope-state-")
+    atexit.register(shutil.rmtree, os.environ["KERNELSCOPE_TESTS_STATE"], ignore_errors=True)
 os.environ["XDG_STATE_HOME"] = os.environ["KERNELSCOPE_TESTS_STATE"]
 ENVIRONMENT = dict(os.environ)  # before tests set variables
 
