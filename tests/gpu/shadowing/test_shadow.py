@@ -237,3 +237,15 @@ def test_recurrent_layers_round_in_every_step(layer: Any) -> None:
         made.float().square().mean().backward()
     torch._dynamo.reset()
     assert not result, str(result)
+
+
+def test_a_device_with_two_names_has_seeds_of_two_kinds() -> None:
+    """`cuda` and `cuda:0`: Inductor makes seeds for each, and numbers them apart."""
+
+    def drawn(x: torch.Tensor) -> torch.Tensor:
+        chosen = torch.rand_like(x) * torch.randint(0, 3, x.shape, device="cuda")
+        return x + chosen + torch.bernoulli(x.sigmoid()) + torch.randn(4, device="cuda").sum()
+
+    result = kernelscope.check_correctness(drawn, (data(32, 16),))
+    assert result.status == 0, str(result)
+    assert result.counts.regions == 1

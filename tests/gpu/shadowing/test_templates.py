@@ -82,6 +82,12 @@ def with_a_bias(q: Any, k: Any, v: Any, bias: Any) -> Any:
     return flex_attention(q, k, v, score_mod=lambda score, b, h, i, j: score + bias[h, i, j])
 
 
+def with_slopes(q: Any, k: Any, v: Any) -> Any:
+    """Integers become floats in the score function: a cast that torch's `vmap` makes for each element."""
+    slopes = torch.tensor([0.5, 0.25], device="cuda")
+    return flex_attention(q, k, v, score_mod=lambda score, b, h, i, j: score - slopes[h] * (i - j).abs())
+
+
 def with_logsumexp(q: Any, k: Any, v: Any) -> Any:
     out, logsumexp = flex_attention(q, k, v, return_lse=True)
     return out.sum(-1) + logsumexp
@@ -92,6 +98,7 @@ FLEX: dict[str, tuple[Program, Callable[[], list[torch.Tensor]]]] = {
     "block mask": (masked, masked_heads),
     "block mask in bfloat16": (masked, lambda: masked_heads(torch.bfloat16)),
     "captured buffer": (with_a_bias, lambda: [*heads(), data(2, 128, 128)]),
+    "slopes": (with_slopes, lambda: heads(512, torch.bfloat16)),
     "logsumexp": (with_logsumexp, heads),
     "odd length": (scored, lambda: heads(100)),
 }

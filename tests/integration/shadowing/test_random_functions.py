@@ -32,7 +32,13 @@ def attends(x: torch.Tensor) -> torch.Tensor:
     return F.dropout(mixed[0], 0.25) * 2
 
 
-@pytest.mark.parametrize("function", [drops, halves, attends])
+def two_names(x: torch.Tensor) -> list[torch.Tensor]:
+    """Of one device: Inductor makes seeds for each of them."""
+    first = torch.rand_like(x) * x, torch.randn(4, device="cpu:0") * 2
+    return [*first, torch.rand_like(x) + x, torch.rand(4, device="cpu:0")]
+
+
+@pytest.mark.parametrize("function", [drops, halves, attends, two_names])
 def test_random_results_and_their_gradients_are_compared(function: Any) -> None:
     result = kernelscope.check_correctness(function, (torch.randn(16, 8).requires_grad_(),))
     assert result.status == 0, str(result)

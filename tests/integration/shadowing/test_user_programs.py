@@ -90,6 +90,22 @@ def ragged_rows() -> list[torch.Tensor]:
     return [torch.compile(lambda x: (x * 2).sin())(rows).values()]
 
 
+def ragged_rows_in_training() -> list[torch.Tensor]:
+    """What is not the same to the last bit is computed again, in float64 and with small errors."""
+    weights = torch.linspace(-1, 1, 64).view(8, 8).requires_grad_()
+    lengths = [torch.linspace(-2, 2, 8 * n).view(n, 8) for n in (2, 3)]
+    rows = torch.nested.nested_tensor(lengths, layout=torch.jagged, requires_grad=True)
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.gelu(nn.functional.linear(x, weights)).pow(3).exp().sum()
+
+    loss = torch.compile(layer)(rows)
+    loss.backward()
+    assert rows.grad is not None
+    assert weights.grad is not None
+    return [loss, rows.grad.values(), weights.grad]
+
+
 @dataclasses.dataclass
 class Batch:
     """What a loader yields."""
@@ -135,7 +151,8 @@ def masked_scores_dropped() -> list[torch.Tensor]:
 
 PROGRAMS = [
     ema, accumulated_gradients, function_with_its_own_gradient, eight_bits, counting_module, ragged_rows,
-    dataclass_in_dictionary_out, views_in_place, frozen_layers, masked_scores_dropped,
+    ragged_rows_in_training, dataclass_in_dictionary_out, views_in_place, frozen_layers,
+    masked_scores_dropped,
 ]  # fmt: skip
 
 

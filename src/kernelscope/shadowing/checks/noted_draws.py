@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from kernelscope.shadowing.draws.compiled_draws import note_drawn, note_seeds
@@ -20,6 +21,8 @@ def note_draw(state: GraphCallState, node: Node, made: Any) -> None:
             return  # the state
         operator, part = whole.args[0], None
     if operator is SEEDS:
-        note_seeds(state.name, made)
+        _, device = whole.args
+        assert isinstance(device, torch.device)
+        note_seeds(state.name, device, made)
     else:
         note_drawn(state.name, operator, nodes.index(whole), part, made)

@@ -24,9 +24,12 @@ class Drawn(NamedTuple):
 
 @dataclass(slots=True)
 class Draws:
-    """Of one execution of a region; the n-th draw of its graph on a device uses the n-th seed there."""
+    """Of one execution of a region; the n-th draw of its graph on a device uses the n-th seed there.
 
-    seeds: dict[str, list[int]] = field(default_factory=dict)  # by the type of device
+    `cuda` and `cuda:0` have seeds of their own: a device is what the program calls it.
+    """
+
+    seeds: dict[str, list[int]] = field(default_factory=dict)  # by the device as the graph names it
     drawn: list[Drawn] = field(default_factory=list)
     graphs: set[str] = field(default_factory=set)
 
@@ -50,11 +53,11 @@ def noted_draws() -> Iterator[Draws]:
         _HERE.draws = outer
 
 
-def note_seeds(graph: str, made: Any) -> None:
-    """A launch has made these."""
+def note_seeds(graph: str, device: torch.device, made: Any) -> None:
+    """A launch has made these for draws on a device, named as in the graph."""
     draws: Draws | None = getattr(_HERE, "draws", None)
     if draws is not None and isinstance(made, torch.Tensor):
-        draws.seeds.setdefault(made.device.type, []).extend(made.flatten().tolist())
+        draws.seeds.setdefault(str(device), []).extend(made.flatten().tolist())
         draws.graphs.add(graph)
 
 

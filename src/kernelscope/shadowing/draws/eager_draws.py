@@ -1,9 +1,9 @@
 """Eager draws the random numbers that the compiled code drew, so that random results can be compared.
 
-Inductor makes one seed for each operator that draws, for each device in the order of the traced graph, and a
-number depends on its seed and position alone. In eager each operator is taken apart as far as the compiler
-does, and the n-th draw on a device then gets the numbers of its n-th seed. An operator that Inductor leaves
-to ATen gets what it drew in the compiled code, if eager may draw that.
+Inductor makes one seed for each operator that draws, for each device as the program names it, in the order
+of the traced graph, and a number depends on its seed and position alone. In eager each operator is taken
+apart as far as the compiler does, and the n-th draw on a device then gets the numbers of its n-th seed. An
+operator that Inductor leaves to ATen gets what it drew in the compiled code, if eager may draw that.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from kernelscope.shadowing.generator_state import seeded
 from kernelscope.shadowing.reference.node_kinds import aten, draws_from_generator
 from kernelscope.shadowing.reference.random_numbers import inductor_randint, inductor_random
 from kernelscope.shadowing.reference.small_errors.rounding import eps_of
+from kernelscope.shadowing.regions.copies import consist_of_others
 from kernelscope.shadowing.steps.draws import kind_of_draw
 
 
@@ -57,6 +58,8 @@ class CompiledDraws(ThreadMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if consist_of_others(types):
+            return NotImplemented
         if torch.Tag.nondeterministic_seeded not in getattr(func, "tags", ()):
             return func(*args, **kwargs)
         if func is aten.rrelu_with_noise.default:
@@ -116,7 +119,7 @@ class CompiledDraws(ThreadMode):
         return is_new
 
     def _numbers(self, plain: Any, made: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
-        kind, seeds = kind_of_draw(plain), self._seeds.get(made.device.type)
+        kind, seeds = kind_of_draw(plain), self._seeds_for(kwargs.get("device") or made.device)
         if kind == "" or not seeds or kwargs.get("generator") is not None:
             return None
         size, seed, triton = list(made.shape), seeds.pop(0), made.device.type != "cpu"
@@ -127,6 +130,13 @@ class CompiledDraws(ThreadMode):
         bounds = [part for part in args if isinstance(part, int)]
         low, high = bounds[:2] if "low" in str(plain) else (0, bounds[0])
         return inductor_randint(low, high, size, seed, 0, triton=triton)
+
+    def _seeds_for(self, device: torch.device) -> list[int] | None:
+        """Those of a device of this name; if there is none, the only ones of its type."""
+        if (found := self._seeds.get(str(device))) is not None:
+            return found
+        alike = [seeds for name, seeds in self._seeds.items() if torch.device(name).type == device.type]
+        return alike[0] if len(alike) == 1 else None
 
 
 def _wrong_draw(plain: Any, made: torch.Tensor, args: Any, kwargs: Any) -> dict[str, str]:

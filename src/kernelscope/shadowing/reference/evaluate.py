@@ -40,7 +40,7 @@ from .node_kinds import (
     why_not_again,
 )
 from .small_errors.rounding import WIDE, shaken_result, shaken_terms, widen, widened
-from .subgraphs import has_subgraphs, nodes_of_pattern, wide_dtype, with_wide_subgraphs
+from .subgraphs import has_subgraphs, nodes_of_pattern, wide_dtype, with_batched_graphs, with_wide_subgraphs
 from .written_arguments import (
     called_apart,
     cloned,
@@ -266,17 +266,15 @@ class Reference:
     def _other(self, node: Node, target: Any, args: Any, kwargs: Any) -> Any:
         if (replaced := replaced_nodes(node)) is not None:
             return self._replaced(replaced, args, kwargs, self._plain)
-        if is_flex(node):
-            with torch.utils._python_dispatch._disable_current_modes():
-                return flex(node, args)
-        if isinstance(target, torch._ops.HigherOrderOperator):
-            copies_itself = getattr(target, "_name", "").startswith("triton_kernel_wrapper_functional")
-            if not copies_itself and node not in self._writers:
-                args, kwargs = tree_map(cloned, (args, kwargs))
-            with torch.utils._python_dispatch._disable_current_modes():
-                result = target(*args, **kwargs)
-            return kwargs["kwargs"] if is_user_kernel(node) else result
-        return target(*args, **kwargs)
+        if not isinstance(target, torch._ops.HigherOrderOperator):
+            return target(*args, **kwargs)
+        args, kwargs = with_batched_graphs((args, kwargs))
+        copies_itself = getattr(target, "_name", "").startswith("triton_kernel_wrapper_functional")
+        if not is_flex(node) and not copies_itself and node not in self._writers:
+            args, kwargs = tree_map(cloned, (args, kwargs))
+        with torch.utils._python_dispatch._disable_current_modes():
+            result = flex(node, args) if is_flex(node) else target(*args, **kwargs)
+        return kwargs["kwargs"] if is_user_kernel(node) else result
 
     def _replaced(self, replaced: tuple[Graph, list[int]], args: Any, kwargs: Any, run: Run) -> Any:
         order, inputs, result = nodes_of_pattern(replaced, args, kwargs)

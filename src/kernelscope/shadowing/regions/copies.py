@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass, is_traceable_wrapper_subclass_type
+from torch.utils._pytree import tree_leaves
 
 from kernelscope.shadowing.reference.small_errors.rounding import WIDE
 
@@ -123,6 +124,20 @@ def tensors_within(value: Any) -> list[str]:
     """Attributes of a subclass that has no memory of its own, and whose address must not be used."""
     subclass: Any = value if is_traceable_wrapper_subclass(value) else None
     return [] if subclass is None or subclass.is_nested else [*subclass.__tensor_flatten__()[0]]
+
+
+def with_memory(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in it, and for a subclass without memory of its own those of which it consists."""
+    for part in tree_leaves(value):
+        if is_traceable_wrapper_subclass(part):
+            yield from with_memory([getattr(part, name) for name in part.__tensor_flatten__()[0]])
+        elif isinstance(part, torch.Tensor):
+            yield part
+
+
+def consist_of_others(types: Iterable[type]) -> bool:
+    """Of the types of an operator's arguments: some have no memory of their own."""
+    return any(map(is_traceable_wrapper_subclass_type, types))
 
 
 def is_plain(value: torch.Tensor) -> bool:

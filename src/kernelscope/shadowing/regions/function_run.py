@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from kernelscope.shadowing.generator_state import untouched_random_numbers
 
+from .copies import with_memory
 from .eager_run import one_thread
 from .operator_modes import Noisy, Notes, Wide, WritesToInput
 
@@ -257,11 +257,9 @@ def _untouched_python_random() -> Iterator[None]:
 
 def _memories(value: Any) -> Iterator[int]:
     """Where a tensor lies, or the tensors of which a subclass consists."""
-    if is_traceable_wrapper_subclass(value):
-        for name in value.__tensor_flatten__()[0]:
-            yield from _memories(getattr(value, name))
-    elif isinstance(value, torch.Tensor) and value.layout == torch.strided and value.numel():
-        yield value.untyped_storage().data_ptr()
+    for tensor in with_memory(value):
+        if tensor.layout == torch.strided and tensor.numel():
+            yield tensor.untyped_storage().data_ptr()
 
 
 def _arguments(code: CodeType, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

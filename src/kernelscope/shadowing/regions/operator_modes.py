@@ -1,6 +1,7 @@
 """Modes that see every operator of an eager run: one that takes notes, one that computes in float64.
 
-They work below autograd, so they are also in force while gradients are computed.
+They work below autograd, so they are also in force while gradients are computed. They leave a subclass of
+tensors without memory of its own to itself, and see the operators on the tensors of which it consists.
 """
 
 from __future__ import annotations
@@ -29,17 +30,13 @@ from kernelscope.shadowing.reference.small_errors.rounding import (
     widen,
 )
 from kernelscope.shadowing.reference.small_errors.ties import chooses_order, sorted_by_inductor
+from kernelscope.shadowing.regions.copies import consist_of_others, with_memory
 
 _BITS = {aten.view.dtype}
 _EMPTY = {
-    aten.empty,
-    aten.empty_like,
-    aten.empty_permuted,
-    aten.empty_strided,
-    aten.new_empty,
-    aten.new_empty_strided,
-    aten.resize_,
-}
+    aten.empty, aten.empty_like, aten.empty_permuted, aten.empty_strided, aten.new_empty,
+    aten.new_empty_strided, aten.resize_,
+}  # fmt: skip
 # They move numbers, or choose among them, and never round.
 _EXACT = {
     aten.clone, aten.copy_, aten.copy, aten.cat, aten.stack, aten.index, aten.index_select, aten.gather,
@@ -76,6 +73,8 @@ class Notes(ThreadMode):
         self.is_refused = False  # a write to it
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if consist_of_others(types):
+            return NotImplemented
         if _is_traced(types, args, kwargs):
             return func(*args, **(kwargs or {}))
         if self.protected and _writes(func):
@@ -116,7 +115,7 @@ class Noisy(Notes):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        if _is_traced(types, args, kwargs):
+        if result is NotImplemented or _is_traced(types, args, kwargs):
             return result
         is_exact = _is_exact(func) or _is_view(func)
         if not is_exact and any(True for _ in _tensors(args)):
@@ -143,11 +142,14 @@ class Wide(ThreadMode):
 
     def learn(self, tensor: torch.Tensor, dtype: torch.dtype) -> None:
         """A float64 tensor that stands for one of this dtype."""
-        if tensor.layout is torch.strided:
-            self._dtypes[tensor.untyped_storage().data_ptr()] = dtype
+        for part in with_memory(tensor):
+            if part.layout is torch.strided:
+                self._dtypes[part.untyped_storage().data_ptr()] = dtype
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if consist_of_others(types):
+            return NotImplemented
         if _is_traced(types, args, kwargs):
             return func(*args, **kwargs)
         dtype = self._result_dtype(args, kwargs)
