@@ -77,7 +77,7 @@ PATCH_TARGETS = [
     ),
     ("torch.autograd.profiler", "profile", ("_prepare_trace",)),
     ("torch.autograd.profiler", "record_function", ("__enter__", "__exit__")),
-    ("torch.utils._config_module", "ConfigModule", ("__setattr__",)),
+    ("torch.utils._config_module", "ConfigModule", ("__setattr__", "__getattr__")),
     (
         "torch.cuda.graphs",
         "CUDAGraph",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from kernelscope.probes.compilation.compile_settings import AUTOGRAD, FORCED, INDUCTOR
+from kernelscope.probes.compilation.compile_settings import AUTOGRAD, FORCED, INDUCTOR, set_value
 from kernelscope.probes.patching import Patch
 
 Setting = tuple[str, str, Any]  # module, name, value
@@ -29,6 +30,31 @@ _PROVENANCE: Setting = (INDUCTOR, "trace.provenance_tracking_level", 1)
 _HELD: dict[tuple[str, str], tuple[Any, list[tuple[object, Any]]]] = {}
 _lock = threading.RLock()
 
+# Functions that save a setting in order to set it again, by module and name: `config.patch` and `mock.patch`.
+# They are shown what the program has set. A forced value that they saved would be set as the program's own
+# when they end, and stay. A program that saves a setting by reading it saves the forced value.
+_SAVE = {("torch.utils._config_module", "__enter__"), ("unittest.mock", "get_original")}
+
+
+def _as_set_for_savers(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    def __getattr__(config: Any, name: str) -> Any:
+        held = _HELD.get((config.__name__, name))
+        if held is not None and _is_saved():
+            return set_value(config._config[name], held[0])
+        return read(config, name)
+
+    return __getattr__
+
+
+def _is_saved() -> bool:
+    frame = sys._getframe(2)
+    if frame.f_code.co_name == "__getattr__" and frame.f_back is not None:  # of `config.cpp` and the like
+        frame = frame.f_back
+    return (frame.f_globals.get("__name__", ""), frame.f_code.co_name) in _SAVE
+
+
+_READS = Patch("torch.utils._config_module:ConfigModule.__getattr__", _as_set_for_savers)
+
 
 class ForcedSettings:
     """Forces settings while it is installed.
@@ -47,14 +73,18 @@ class ForcedSettings:
         for module, name, value in self._settings:
             try:
                 config: Any = import_module(module)
-                before = config._config[name].env_value_force
+                entry = config._config[name]
+                with _lock:
+                    held = _HELD.get((module, name), (entry.env_value_force, []))
+                    if not _HELD:
+                        _READS.install()
+                    held[1].append((self, value))
+                    _HELD[module, name] = held
+                    _force(config, name, value)
+                    FORCED.add((module, name))
             except (ImportError, AttributeError, KeyError):
                 missing.append(f"{module}.{name} cannot be set in this torch")
                 continue
-            with _lock:
-                _HELD.setdefault((module, name), (before, []))[1].append((self, value))
-                _force(config, name, value)
-                FORCED.add((module, name))
             self._forced.append((config, name))
         return missing
 
@@ -68,6 +98,8 @@ class ForcedSettings:
                 if not holders:
                     del _HELD[config.__name__, name]
                     FORCED.discard((config.__name__, name))
+                if not _HELD:
+                    _READS.remove()
 
 
 def _force(config: Any, name: str, value: Any) -> None:

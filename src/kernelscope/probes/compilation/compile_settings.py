@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextvars import ContextVar
+from copy import deepcopy
 from importlib import import_module
 from typing import Any
 
@@ -61,9 +62,19 @@ def defaults_of_changed(module: str) -> dict[str, Any]:
 
 def _value(entry: Any) -> Any:
     """As torch looks it up, without making a copy of a default as that does."""
+    return _first_set(entry, entry.env_value_force)
+
+
+def set_value(entry: Any, forced: Any) -> Any:
+    """What a setting would be if this value were forced on it; a default is copied, as torch does."""
+    value = _first_set(entry, forced)
+    return deepcopy(value) if value is entry.default else value
+
+
+def _first_set(entry: Any, forced: Any) -> Any:
     override = entry.user_override
     override = override.get() if isinstance(override, ContextVar) else override
-    for value in (entry.env_value_force, override, entry.env_value_default):
+    for value in (forced, override, entry.env_value_default):
         if not _is_unset(value):
             return value
     return entry.default
