@@ -71,6 +71,7 @@ clean: ## remove build output and tool caches; .venv and recorded runs stay
 # thanks to yesterday's cache), shared within (its precompiled headers are slow to build), then gone.
 # TMPDIR, because Inductor keeps those headers below it, wherever TORCHINDUCTOR_CACHE_DIR points.
 # Many tests need an empty cache of their own: for them, tests/support/compile_once is a g++ that builds nothing twice.
+# Inductor's check of vector instructions is done once for all processes: tests/support/vector_instructions.py.
 # The order is shuffled: `make test SEED=7` has another one. Long files come first; tests/support/distribution.py has their names.
 
 JOBS       ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
@@ -86,6 +87,7 @@ define run-tests
 export TMPDIR="$$cache" TORCHINDUCTOR_CACHE_DIR="$$cache/inductor" TRITON_CACHE_DIR="$$cache/triton"; \
 export XDG_CACHE_HOME="$$cache/xdg"; path="$$PATH"; \
 sh tests/support/compile_once/install.sh "$$cache/compiler"; export PATH="$$cache/compiler/bin:$$path"; \
+TORCHINDUCTOR_VEC_ISA_OK="$$($(BIN)/python tests/support/vector_instructions.py)"; export TORCHINDUCTOR_VEC_ISA_OK; \
 set -x; \
 $(PYTEST) tests/tiny; \
 passed=true; \
