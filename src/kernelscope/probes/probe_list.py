@@ -40,14 +40,14 @@ class Probes:
 
     def __init__(self) -> None:
         cpp_wrappers = CppWrappers()
-        self._compiled_graphs = CompiledGraphs(cpp_wrappers)
+        self.compiled_graphs = CompiledGraphs(cpp_wrappers)
         self.tried = TriedFrames()
         self.always: list[Probe] = [
             Autotuning(),
             CudaGraphs(),
-            self._compiled_graphs,
+            self.compiled_graphs,
             cpp_wrappers,
-            PrecompiledArtifacts(self._compiled_graphs),
+            PrecompiledArtifacts(self.compiled_graphs),
             UserTriton(),
             GcuGraphs(),
             OptimizerSteps(),
@@ -56,7 +56,7 @@ class Probes:
             self.tried,
         ]
         self._operators = EagerOperators()
-        self._stages = CompileStages()
+        self.stages = CompileStages()
         self._stages_users = 0
         self._installed: list[Probe] = []
         self._moved: list[str] = []  # why probes are off
@@ -115,15 +115,15 @@ class Probes:
         with self._lock:
             if self._stages_users == 0:
                 with printed_at_most():
-                    self._stages.install()
+                    self.stages.install()
             self._stages_users += 1
-            return self._stages.misfits
+            return self.stages.misfits
 
     def release_stages(self) -> None:
         with self._lock:
             self._stages_users -= 1
             if self._stages_users == 0:
-                self._stages.remove()
+                self.stages.remove()
 
     def _install(self, probe: Probe, strict: bool) -> None:
         try:
@@ -170,8 +170,8 @@ class Probes:
         self._operators.forget()
         if self._stages_users:
             self._stages_users = 0
-            self._stages.remove()
-        self._compiled_graphs.forget_lock()
+            self.stages.remove()
+        self.compiled_graphs.forget_lock()
         self._remove_all()
         BUS.forget()
 

@@ -17,7 +17,7 @@ import torch
 
 # Its weak references carry no annotations.
 _Memory: Any = torch.UntypedStorage
-_SWEEP_AT_LEAST = 4096
+SWEEP_AT_LEAST = 4096
 _UNDER_WAY = -1  # a version that no tensor has
 _FEW = 4096  # bytes of views that are compared byte by byte
 _View = tuple[int, tuple[int, ...], tuple[int, ...], int]
@@ -47,7 +47,7 @@ class Storages:
         self._known: dict[int, Storage] = {}
         self.known = self._known.get  # by address of the StorageImpl
         self._ids = itertools.count()
-        self._sweep_at = _SWEEP_AT_LEAST
+        self._sweep_at = SWEEP_AT_LEAST
         self._lock = Lock()
 
     @property
@@ -77,7 +77,7 @@ class Storages:
         for key in [k for k in self._known if _Memory._expired(k)]:
             del self._known[key]
             _Memory._free_weak_ref(key)
-        self._sweep_at = max(_SWEEP_AT_LEAST, 2 * len(self._known))
+        self._sweep_at = max(SWEEP_AT_LEAST, 2 * len(self._known))
 
     def lasting(self, ids: Container[int]) -> list[Storage]:
         """Those of these storages whose memory is still there."""

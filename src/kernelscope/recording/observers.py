@@ -23,7 +23,7 @@ class Observer(Protocol):
 class InputObserver(Protocol):
     """Wants to see what each compiled graph is called with."""
 
-    def graph_inputs(self, execution: GraphCall, inputs: Sequence[Any]) -> None: ...
+    def graph_inputs(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None: ...
 
 
 class Late(Kept, Protocol):

@@ -293,12 +293,12 @@ class Recording(LaunchRecorder):
             graph_call.phase,
         )
         self._graph_threads.add(thread)
-        execution = GraphCall(index, own, thread, stream, phase, self._steps, parent)
-        self.sink.graph_call(execution, is_paused=self._is_paused)
+        own_graph_call = GraphCall(index, own, thread, stream, phase, self._steps, parent)
+        self.sink.graph_call(own_graph_call, is_paused=self._is_paused)
         if self.values is not None:
             self._state.note_flags()
         if self.input_observers and not self._is_paused:
-            self._show_inputs(execution, inputs)
+            self._show_inputs(own_graph_call, inputs)
 
     def graph_call_ended(self, graph_call: int) -> None:
         kept = BUS.capture.kept.get(self) if BUS.capture is not None else None
@@ -306,12 +306,12 @@ class Recording(LaunchRecorder):
             kept.end()  # what comes next may be code that is not observed
         self.sink.graph_call_ended(graph_call)
 
-    def _show_inputs(self, execution: GraphCall, inputs: Sequence[Any]) -> None:
+    def _show_inputs(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None:
         for observer in self.input_observers:
             try:
-                unseen(observer.graph_inputs, execution, inputs)
+                unseen(observer.graph_inputs, graph_call, inputs)
             except Exception:
-                self.finding(own_fault(f"reading the inputs of graph {execution.graph.name}"))
+                self.finding(own_fault(f"reading the inputs of graph {graph_call.graph.name}"))
 
     def mark(self, kind: str, text: str) -> None:
         self.sink.mark(kind, text)

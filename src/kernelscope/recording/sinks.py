@@ -114,9 +114,9 @@ class MemorySink:
                     self.run.errors_of_compact[id(entry)] = message
                 return
 
-    def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None:
+    def graph_call(self, graph_call: GraphCall, *, is_paused: bool) -> None:
         if self._keeps_calls:
-            self._graph_calls[execution.index] = execution
+            self._graph_calls[graph_call.index] = graph_call
 
     def mark(self, kind: str, text: str) -> None:
         if self._keeps_calls:
@@ -238,9 +238,9 @@ class DiskSink:
     def graph_call_ended(self, graph_call: int) -> None:
         self.writer.plain_notes.ended(graph_call)
 
-    def graph_call(self, execution: GraphCall, *, is_paused: bool) -> None:
+    def graph_call(self, graph_call: GraphCall, *, is_paused: bool) -> None:
         if not is_paused:
-            self.writer.graph_call(execution)
+            self.writer.graph_call(graph_call)
 
     def compiled(self, record: Record) -> None:
         self.writer.compiled.append(record)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from kernelscope.events import COMPACT_CALL, CapturedGraph, CompactCall, Replay, SteadySite
 
-_KEPT = 1 << 14  # notes; a GPU is never so many launches behind
+KEPT_NOTES = 1 << 14  # notes; a GPU is never so many launches behind
 
 
 class RecentCalls:
@@ -17,7 +17,7 @@ class RecentCalls:
     def __init__(self) -> None:
         self._taking = threading.RLock()  # a handler of a signal may launch kernels, too
         self.newest = -1
-        self._notes: deque[tuple[int, CompactCall]] = deque(maxlen=_KEPT)
+        self._notes: deque[tuple[int, CompactCall]] = deque(maxlen=KEPT_NOTES)
         self._graphs: set[CapturedGraph] = set()
         self._replayed: dict[int, int] = {}  # by site: the first call that a CUDA graph replayed
 

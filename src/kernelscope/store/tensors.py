@@ -30,7 +30,7 @@ SUFFIX = ".safetensors"
 NAME = "tensor"  # of the one tensor in a file
 _FILE = re.compile(r"[0-9a-f]{1,32}\.safetensors")
 _MOST_SLOTS = 1 << 18  # remembered; a version that was forgotten is copied again, and found to be there
-_MOST_BYTES = 256 << 20  # of copies, before the program waits for them to be written
+MOST_BYTES_WAITING = 256 << 20  # of copies, before the program waits for them to be written
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,8 @@ class TensorSaver:
         self._said: set[str] = set()
         self._waiting: deque[_Waiting] = deque()
         self._bytes_waiting = 0
-        self._most_waiting = min(_MOST_BYTES, budget // 8)  # what is used next must not be dropped before
+        # What is used next must not be dropped before.
+        self._most_waiting = min(MOST_BYTES_WAITING, budget // 8)
         self._copier = _Copier()
         self._chosen = itertools.count(-1, -1)  # in place of slots, which are not negative
         writer.save_waiting = self._write_waiting

@@ -41,7 +41,7 @@ LINES = {  # what stands in f → what is said of it
 
 
 def test_wrong_arguments_are_told_at_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler_words, "_SHOWN", 99)
+    monkeypatch.setattr(compiler_words, "MOST_PLACES", 99)
     body = "\n  ".join(LINES)
     source = KERNELS.replace("CALL", body).replace("HOST", "other(y);")
     cpp = tmp_path / "program.cpp"

@@ -64,7 +64,7 @@ def test_maker(module: MakerModule) -> None:
     graph = ArtifactGraph(namespace, module.text, namespace["call"])
     x, y = torch.ones(4, 4), torch.ones(4, 4)
     with kernelscope.record(values="hash") as run:
-        call = PROBES._compiled_graphs.calling(lambda graph, inputs: graph.call(inputs))
+        call = PROBES.compiled_graphs.calling(lambda graph, inputs: graph.call(inputs))
         for _ in range(2):
             call(graph, [x, y])
     assert len(run) == 2

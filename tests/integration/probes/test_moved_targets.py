@@ -84,7 +84,7 @@ def test_the_check_for_leftovers_knows_every_target() -> None:
     for module in LATE:  # what is not loaded is not patched yet
         importlib.import_module(module)
     with kernelscope.record(stages=True):
-        patches = [p for probe in [*PROBES.always, PROBES._stages] for p in probe.patches]
+        patches = [p for probe in [*PROBES.always, PROBES.stages] for p in probe.patches]
         for patch in patches:
             importlib.import_module(patch.module)  # only then is it replaced
         replaced = {patch.replaced for patch in patches}

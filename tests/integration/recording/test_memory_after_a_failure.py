@@ -132,8 +132,8 @@ def test_a_long_loop_keeps_no_more_the_longer_it_is(
     step: Step, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once what is kept for a moment is full: the newest notes of a watch, texts and hashes of the writer."""
-    monkeypatch.setattr(recent_calls, "_KEPT", 512)
-    monkeypatch.setattr(used_slots, "_NEWEST", 512)
+    monkeypatch.setattr(recent_calls, "KEPT_NOTES", 512)
+    monkeypatch.setattr(used_slots, "NEWEST_SLOTS", 512)
     recorded = {
         "keep_last": lambda: kernelscope.record(values="hash", path=tmp_path / "run", keep_last=5),
         "to disk": lambda: kernelscope.record(values="hash", path=tmp_path / "run"),

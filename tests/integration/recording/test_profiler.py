@@ -103,7 +103,7 @@ def test_notes_are_back_when_it_stops(compiled: Compiled) -> None:
     from kernelscope.probes.probe_list import PROBES
 
     def code_in_use() -> Any:
-        [wrapper] = PROBES._compiled_graphs._hooked.values()
+        [wrapper] = PROBES.compiled_graphs._hooked.values()
         return wrapper._in_use
 
     x = torch.rand(8, 8)

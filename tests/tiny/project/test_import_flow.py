@@ -82,7 +82,7 @@ PRIVATE_TORCH = {
     "shadowing/session.py": "evaluates graphs without modes",
     "shadowing/steps/tape.py": "a mode that sees each operator; torch's decompositions",
     "stages/fx_part.py": "values of example inputs, where they are not fake",
-    "trials/in_process.py": "how many graphs were compiled",
+    "trials/in_process.py": "how many graphs were compiled; an empty compile cache",
 }
 # Private by name, but without a public counterpart and the same in every version: nested containers, and the
 # class of an operator.
@@ -112,10 +112,21 @@ def environment_reads(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
+def module_names(node: ast.AST) -> list[str]:
+    """What `import_module("a.b")`, `sys.modules["a.b"]` and `sys.modules.get("a.b")` name."""
+    if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "sys.modules":
+        texts: list[ast.expr] = [node.slice]
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "sys.modules.get")):
+        texts = node.args[:1]
+    else:
+        return []
+    return [text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
+
+
 def private_torch(tree: ast.AST) -> Iterator[str]:
-    """Imports of private modules of torch and triton, and accesses of private attributes: `torch._C`."""
+    """Private modules of torch and triton, imported or looked up, and private attributes: `torch._C`."""
     for node in ast.walk(tree):
-        names: list[str] = []
+        names: list[str] = module_names(node)
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -219,6 +230,9 @@ def test_loads_without_torch(name: str) -> None:
         ("values/save.py", "from os import getenv", "reads the environment"),
         ("values/save.py", "from torch._inductor import config", "save.py uses torch._inductor.config"),
         ("values/save.py", "import torch\nx = torch._C._get_tracing_state()", "uses torch._C"),
+        ("values/save.py", "x = importlib.import_module('torch._inductor.utils')", "torch._inductor.utils"),
+        ("values/save.py", "x = sys.modules['torch._dynamo']", "uses torch._dynamo"),
+        ("values/save.py", "x = sys.modules.get('torch._dynamo')", "uses torch._dynamo"),
     ],
 )
 def test_notices(path: str, source: str, complaint: str) -> None:

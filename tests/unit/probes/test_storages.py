@@ -213,7 +213,7 @@ def test_an_address_that_is_reused_is_another_storage() -> None:
 
 
 def test_old_storages_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SWEEP_AT_LEAST", 8)
+    monkeypatch.setattr(module, "SWEEP_AT_LEAST", 8)
     storages = Storages()
     kept = torch.ones(1)
     first = storages.of(kept)

@@ -91,10 +91,10 @@ def test_a_launch_on_another_stream_is_not_only_noted() -> None:
     graph = ArtifactGraph(namespace, ON_A_CPU, namespace["call"])
     x, y = torch.randn(4, 4), torch.randn(4, 4)
     with kernelscope.record() as run:
-        call = PROBES._compiled_graphs.calling(lambda graph, inputs: graph.call(inputs))
+        call = PROBES.compiled_graphs.calling(lambda graph, inputs: graph.call(inputs))
         for _ in range(3):
             (result,) = call(graph, [x, y])
-        hooked = PROBES._compiled_graphs._hooked[id(namespace)]
+        hooked = PROBES.compiled_graphs._hooked[id(namespace)]
         noted = {seen.steady.site.kernel.name for seen in hooked._launches.notable().values()}  # type: ignore[union-attr]
         assert not hooked.is_on_one_stream  # type: ignore[union-attr]
     assert torch.equal(result, (x @ y + x) * x)

@@ -146,7 +146,7 @@ def test_what_other_threads_add_while_events_are_read(events: type[Event]) -> No
 def test_events_that_have_not_completed_are_not_asked_at_each_launch(
     events: type[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_times, "_AT_MOST", 10)
+    monkeypatch.setattr(device_times, "CALLS_IN_A_TRACE", 10)
     monkeypatch.setattr(events, "is_over", False)
     told: list[int] = []
     times = EventTimes(lambda call, _: told.append(call))
@@ -177,7 +177,7 @@ class Traces(TracedTimes):
 
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(device_times, "_AT_MOST", 3)
+    monkeypatch.setattr(device_times, "CALLS_IN_A_TRACE", 3)
     times = Traces(lambda call, nanoseconds: None)
     times.start()
     yield times

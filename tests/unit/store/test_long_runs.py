@@ -105,7 +105,7 @@ def test_the_inputs_of_the_one_call_that_is_wanted_are_there_before_its_launch(t
 def test_the_program_waits_when_many_bytes_are_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tensors, "_MOST_BYTES", 10_000)
+    monkeypatch.setattr(tensors, "MOST_BYTES_WAITING", 10_000)
     writer = Writer(tmp_path, info())
     saver, most = TensorSaver(writer, 1 << 30, nullcontext), 0
     for value in range(50):

@@ -193,7 +193,7 @@ def test_what_cannot_be_known_is_said(
 
 def test_a_reader_of_a_run_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the log a writer locks readers out. It is not damaged, and no copy is made that may be torn."""
-    monkeypatch.setattr(row_reader, "_LOCKED", 0.05)
+    monkeypatch.setattr(row_reader, "SECONDS_FOR_A_LOCK", 0.05)
     path = tmp_path / "x.kscope"
     writer = write_sample(path, close=False, mounts=on_nfs(tmp_path))
     read, other = kernelscope.load(path), sqlite3.connect(path / "run.db", isolation_level=None)

@@ -27,9 +27,9 @@ def test_a_call_is_found_by_its_site_and_graph_call() -> None:
 
 def test_old_ones_are_let_go_of() -> None:
     recent = RecentCalls()
-    for graph_call in range(recent_calls._KEPT + 5):
+    for graph_call in range(recent_calls.KEPT_NOTES + 5):
         note(recent, 0, graph_call)
-    assert len(recent._notes) == recent_calls._KEPT
+    assert len(recent._notes) == recent_calls.KEPT_NOTES
     assert recent.index_of(10, 4, STEADY) == -1
     assert recent.index_of(10, 5, STEADY) == 5
 

@@ -11,7 +11,7 @@ from kernelscope.events import RANGE_PREFIX as PREFIX
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.eager.profilers import profiler_is_running, unseen_range
 
-_AT_MOST = 20_000  # calls in one trace: then it is read, and another one begins
+CALLS_IN_A_TRACE = 20_000  # calls in one trace: then it is read, and another one begins
 _PATIENCE = 10  # times as many, while there is always a call of some thread under way
 
 
@@ -110,7 +110,7 @@ class TracedTimes:
             self._running.discard(call)
             self._calls += 1
             # A range that is open when the trace ends would be lost.
-            most = _AT_MOST * _PATIENCE if self._running else _AT_MOST
+            most = CALLS_IN_A_TRACE * _PATIENCE if self._running else CALLS_IN_A_TRACE
             if self._calls >= most and not mine and self._can_stop():
                 self.stop()
                 self.start()
@@ -158,7 +158,7 @@ class EventTimes:
         self._report = report
         self._here = threading.local()
         self._pairs: list[tuple[int, Any, Any]] = []  # launching threads append
-        self._enough = _AT_MOST
+        self._enough = CALLS_IN_A_TRACE
         self._lock = threading.Lock()  # one reader at a time
 
     def start(self) -> None:
@@ -202,7 +202,7 @@ class EventTimes:
                 continue
             self._report(call, round(began.elapsed_time(ended) * 1e6))
         self._pairs[:0] = later
-        self._enough = len(later) + _AT_MOST  # or each launch would ask for all of these again
+        self._enough = len(later) + CALLS_IN_A_TRACE  # or each launch would ask for all of these again
 
 
 def _is_device(event: Any) -> bool:

@@ -18,7 +18,7 @@ Draw = Callable[[int], torch.Tensor]  # the numbers of one run, flat; another ru
 
 _NUMBERS = 1 << 16  # in all runs together
 _RUNS = (32, 600)  # at least, at most
-_SECONDS = 0.4  # of one side; fewer runs at least if it takes longer
+SECONDS_OF_A_SIDE = 0.4  # of one side; fewer runs at least if it takes longer
 _FEWEST = 16
 _SECONDS_AGAIN = 3.0  # where a single run looks wrong
 _ELEMENTS = 4096  # of one run are looked at
@@ -76,7 +76,7 @@ def _why_improbable(ours: torch.Tensor, theirs: torch.Tensor, eps: float) -> str
 
 def _runs(draw: Draw, first: int, at_least: int = _RUNS[0], seconds: float = 0.0) -> torch.Tensor:
     """One row for each run."""
-    begin, seconds = time.thread_time(), seconds or _SECONDS
+    begin, seconds = time.thread_time(), seconds or SECONDS_OF_A_SIDE
     rows = [_seen(draw(first))]
     many = min(max(_NUMBERS // max(len(rows[0]), 1), at_least), _RUNS[1])
     while len(rows) < many and (len(rows) < _FEWEST or time.thread_time() - begin < seconds):

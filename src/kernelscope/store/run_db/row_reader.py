@@ -33,7 +33,7 @@ _SIGNED_SINCE = 5  # schema
 _SMALLEST = 512  # bytes of a page
 _AT_ONCE = 64  # fingerprints that are read together
 _KEPT = 200_000  # fingerprints that are remembered: whoever walks a long run reads each once
-_LOCKED = 10.0  # seconds that a writer may keep us waiting, where there is no log
+SECONDS_FOR_A_LOCK = 10.0  # seconds that a writer may keep us waiting, where there is no log
 _BESIDE = ("-journal", "-wal", "-shm")  # files that SQLite opens beside it
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # begins a journal, and ends one that has a super-journal
 _MOST_IN_A_CELL = 1 << 28  # bytes
@@ -96,7 +96,9 @@ class DatabaseReader:
 
     def _connect(self, path: Path, mode: str = "ro") -> sqlite3.Connection:
         where = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
-        db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False, timeout=_LOCKED)
+        db = sqlite3.connect(
+            where, uri=True, isolation_level=None, check_same_thread=False, timeout=SECONDS_FOR_A_LOCK
+        )
         try:
             db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_IN_A_CELL)
             db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)

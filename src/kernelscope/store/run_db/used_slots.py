@@ -8,7 +8,7 @@ from kernelscope.events import Call, Finding, Replay
 
 from .row_writer import LOG_SHIFT, Database
 
-_NEWEST = 1 << 15  # slots
+NEWEST_SLOTS = 1 << 15  # slots
 
 
 class UsedSlots:
@@ -70,7 +70,7 @@ class UsedSlots:
     def forget_written(self, db: Database) -> None:
         """What is on disk need not be kept in memory; the newest stay for a while, for observers."""
         for log, (fingerprinter, used) in self._all():
-            until = min(db.fingerprints_until(log), used) - _NEWEST
-            if until >> LOG_SHIFT == log and until - self._forgotten.get(log, 0) > _NEWEST:
+            until = min(db.fingerprints_until(log), used) - NEWEST_SLOTS
+            if until >> LOG_SHIFT == log and until - self._forgotten.get(log, 0) > NEWEST_SLOTS:
                 getattr(fingerprinter, "forget", lambda slot: None)(until)
                 self._forgotten[log] = until

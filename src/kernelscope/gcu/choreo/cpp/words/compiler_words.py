@@ -11,7 +11,7 @@ _ERROR = re.compile(
     r"^(?P<file>[^\n:]+):(?P<line>\d+):(?P<column>\d+): (?:fatal )?error: (?P<text>.*)$", re.MULTILINE
 )
 _MISSING = re.compile(r"^(?P<name>\S+): No such file|'(?P<clang>[^']+)' file not found")
-_SHOWN = 3
+MOST_PLACES = 3
 # Headers and names that only the compiler of an accelerator has.
 _VENDOR_HEADER = re.compile(
     r"(?:tcle|acore|libra|tops|krt|dtu|sip\d+|cute|cutlass|cooperative_groups|hip)(?:[/_.].*)?"
@@ -54,8 +54,8 @@ def in_words(message: str, source: str, file: str) -> str:
     special = next((s for p in places if (s := _special(p, source)) is not None), None)
     if special is not None:
         return special.sentence(file, source)
-    text = "\n".join(p.sentence(file, source) for p in places[:_SHOWN])
-    more = len(places) - _SHOWN
+    text = "\n".join(p.sentence(file, source) for p in places[:MOST_PLACES])
+    more = len(places) - MOST_PLACES
     if more > 0:
         text += f"\n{more} more error{'s' if more > 1 else ''} in the C++ of {file}"
     return text
