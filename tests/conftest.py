@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import importlib.metadata
 import importlib.util
 import logging
@@ -28,9 +27,9 @@ from tests.support.warm_python import WarmPython
 __all__ = ["pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]  # hooks
 
 # The key that signs runs: not that of whoever runs the tests. Processes that tests start have the same.
+made_state = ""
 if "KERNELSCOPE_TESTS_STATE" not in os.environ:
-    os.environ["KERNELSCOPE_TESTS_STATE"] = tempfile.mkdtemp(prefix="kernelscope-state-")
-    atexit.register(shutil.rmtree, os.environ["KERNELSCOPE_TESTS_STATE"], ignore_errors=True)
+    made_state = os.environ["KERNELSCOPE_TESTS_STATE"] = tempfile.mkdtemp(prefix="kernelscope-state-")
 os.environ["XDG_STATE_HOME"] = os.environ["KERNELSCOPE_TESTS_STATE"]
 ENVIRONMENT = dict(os.environ)  # before tests set variables
 
@@ -336,6 +335,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Names what fails when it happens: a run that is stopped or hangs never comes to its summary."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         print(f"\nFAILED {report.nodeid} ({report.when})", file=sys.__stderr__, flush=True)
+
+
+def pytest_unconfigure() -> None:
+    if made_state:
+        shutil.rmtree(made_state, ignore_errors=True)
 
 
 def pytest_report_header() -> str:

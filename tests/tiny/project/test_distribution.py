@@ -34,6 +34,24 @@ def test_a_file_runs_in_one_process(tmp_path: Path) -> None:
     assert len(set(noted)) == 2, "the tests of one file ran in two processes"
 
 
+def test_the_folder_of_the_key_is_removed(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    environment.pop("KERNELSCOPE_TESTS_STATE", None)
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    words = [
+        "-m",
+        "pytest",
+        "-q",
+        "--collect-only",
+        "-p",
+        "no:cacheprovider",
+        "tests/tiny/text/test_file_names.py",
+    ]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_make_asks_for_it() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert "--dist loadscope --no-loadscope-reorder" in makefile
