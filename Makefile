@@ -87,7 +87,7 @@ define run-tests
 export TMPDIR="$$cache" TORCHINDUCTOR_CACHE_DIR="$$cache/inductor" TRITON_CACHE_DIR="$$cache/triton"; \
 export XDG_CACHE_HOME="$$cache/xdg"; path="$$PATH"; \
 sh tests/support/compile_once/install.sh "$$cache/compiler"; export PATH="$$cache/compiler/bin:$$path"; \
-TORCHINDUCTOR_VEC_ISA_OK="$$($(BIN)/python tests/support/vector_instructions.py)"; export TORCHINDUCTOR_VEC_ISA_OK; \
+TORCHINDUCTOR_VEC_ISA_OK="$$($(BIN)/python tests/support/vector_instructions.py || true)"; export TORCHINDUCTOR_VEC_ISA_OK; \
 set -x; \
 $(PYTEST) tests/tiny; \
 passed=true; \

@@ -56,3 +56,4 @@ def test_make_asks_for_it() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert "--dist loadscope --no-loadscope-reorder" in makefile
     assert "loadgroup" not in makefile
+    assert "export TORCHINDUCTOR_VEC_ISA_OK" in makefile  # or each process checks its vector instructions
