@@ -96,8 +96,8 @@ def test_gelu() -> None:
     assert torch.equal(found.signbit()[found == 0], right.signbit()[found == 0])
 
 
-PROGRAM = """__co__ auto f({0} [4096] x) {{
-  {0} [4096] out;
+PROGRAM = """__co__ auto f({0} [{2}] x) {{
+  {0} [{2}] out;
   foreach i in out.span {{
     {1};
   }}
@@ -129,11 +129,15 @@ def test_loops_become_calls_with_vectors(element: str, body: str, tmp_path: Path
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the instructions are those of x86_64")
 @pytest.mark.skipif(torch_mathematics.library() is None, reason="which vectors there are is not known")
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump")
-def test_halves_are_converted_by_instructions_in_vectors(tmp_path: Path) -> None:
-    code = code_of("f16", "out.at(i) = __cast_f32(__cast_f16(__cast_f32(x.at(i)) + 1.0f))", tmp_path)
+@pytest.mark.parametrize("count", [4096, 512])
+def test_halves_are_converted_by_instructions_in_vectors(count: int, tmp_path: Path) -> None:
+    body = "out.at(i) = __cast_f32(__cast_f16(__cast_f32(x.at(i)) + 1.0f))"
+    code = code_of("f16", body, tmp_path, count)
     loop = code[code.index("f_run") if "f_run" in code else code.index("<choreo_f>") :]
-    for direction in ("widen", "narrow"):
-        assert re.search(rf"\bcall\s.*<_ZGV[de]N\d+v_choreo_f16_{direction}>", loop), loop[:2000]
+    for direction, instruction in (("widen", "vcvtph2ps"), ("narrow", "vcvtps2ph")):
+        called = re.search(rf"\bcall\s.*<_ZGV[de]N\d+v_choreo_f16_{direction}>", loop)
+        assert bool(called) == (count == 512), loop[:2000]
+        assert called or re.search(rf"\b{instruction}\b.*%[yz]mm", loop), loop[:2000]
 
 
 POLYNOMIALS = ("exp2", "expm1", "log1p", "sinh", "cosh", "asinh", "acosh", "atanh")
@@ -194,16 +198,16 @@ def test_limits_of_polynomials() -> None:
 
 
 def test_a_number_that_is_stored_is_rounded_once(tmp_path: Path) -> None:
-    text = PROGRAM.format("bf16", "out.at(i) = __cast_f32(__cast_bf16(__cast_f32(x.at(i)) * 3.0f))")
+    text = PROGRAM.format("bf16", "out.at(i) = __cast_f32(__cast_bf16(__cast_f32(x.at(i)) * 3.0f))", 4096)
     cpp = translate(text, "f.co").cpp
     assert "rounded_bf16" not in cpp[cpp.index("f_run") :]
 
 
-def code_of(element: str, body: str, tmp_path: Path) -> str:
+def code_of(element: str, body: str, tmp_path: Path, count: int = 4096) -> str:
     """What the processor runs."""
     source = tmp_path / "f.cpp"
     in_blocks = torch_mathematics.has_blocks()
-    source.write_text(translate(PROGRAM.format(element, body), "f.co", in_blocks=in_blocks).cpp)
+    source.write_text(translate(PROGRAM.format(element, body, count), "f.co", in_blocks=in_blocks).cpp)
     built = toolchain.build(source, tmp_path / "f", beside_torch=True)
     words = ["objdump", "-d", "--no-show-raw-insn", str(built.library)]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout

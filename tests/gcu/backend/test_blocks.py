@@ -113,6 +113,46 @@ def test_a_long_loop_asks_for_memory_ahead(count: int, asks: bool, tmp_path: Pat
     torch.testing.assert_close(program.call("f", x, y), x * 2 + y)
 
 
+HALVES = """__co__ auto f(f16 [{0}] x, f16 [{0}] y, f32 [{0}] z) {{
+  f16 [{0}] out;
+  foreach i in out.span {{
+    out.at(i) = x.at(i) * z.at(i) + y.at(i);
+  }}
+  foreach i in out.span {{
+    out.at(i) = __to<f16>(out.at(i) * 2.0f) - x.at(i);
+  }}
+  foreach i in y.span {{
+    z.at(i) = out.at(i) < 0.0f ? y.at(i) : z.at(i);
+    y.at(i) = 3.0f;
+  }}
+  return out;
+}}
+"""
+
+
+@pytest.mark.parametrize(("count", "converts"), [(4096, True), (4097, True), (1290, True), (512, False)])
+def test_a_long_loop_converts_half_precision_by_stretches(count: int, converts: bool, tmp_path: Path) -> None:
+    """Of each array once, before or after its loop; what is only written is not read."""
+    source = tmp_path / "f.cpp"
+    translation = translate(HALVES.format(count), "f.co")
+    assert translation.cpp.count("choreo::widen_stretch(") == 6 * converts
+    assert translation.cpp.count("choreo::narrow_stretch(") == 3 * converts
+    source.write_text(translation.cpp)
+    program = Program(translation, toolchain.build(source, tmp_path / "f").library)
+    torch.manual_seed(0)
+    x, y = (torch.randn(count) * 300).half(), (torch.randn(count) / 1000).half()
+    x[:4] = torch.tensor([float("nan"), float("inf"), 6e-8, 65504.0])
+    z = torch.randn(count)
+    first = torch.addcmul(y.double(), x.double(), z.double()).half()
+    expected = ((first.float() * 2).half().float() - x.float()).half()
+    chosen = torch.where(expected < 0, y.float(), z)
+    got = program.call("f", x, y, z)
+    torch.testing.assert_close(got, expected, rtol=2e-3, atol=1e-3, equal_nan=True)
+    clear = (got < 0) == (expected < 0)
+    assert torch.equal(z[clear], chosen[clear])
+    assert torch.equal(y, torch.full_like(y, 3.0))
+
+
 TRANSPOSED = {
     "matrix": (lambda x: x.t() + 1, (96, 128)),
     "batch": (lambda x: x.permute(0, 2, 1) * 2, (4, 72, 40)),

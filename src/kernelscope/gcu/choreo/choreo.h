@@ -17,6 +17,7 @@
 #include "runtime/block_functions.h"
 #include "runtime/element_types.h"
 #include "runtime/failures.h"
+#include "runtime/half_stretches.h"
 #include "runtime/mathematics.h"
 #include "runtime/memory.h"
 #include "runtime/views.h"

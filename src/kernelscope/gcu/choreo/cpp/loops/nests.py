@@ -16,6 +16,7 @@ from kernelscope.gcu.choreo.cpp.values import (
     Future,
     LoopHead,
     Scalar,
+    Scope,
     Several,
     bounded,
     cpp_name,
@@ -257,7 +258,20 @@ class Loops(Binds):
         if vectorised and can_stop(self.lines[start:]):  # no exception may leave a vectorised loop
             self.lines[start:] = [each for each in self.lines[start:] if "#pragma omp simd" not in each]
         elif after == [""]:
-            self.lines[head - 1 :] = in_stretches(self.lines[head - 1 :], header, self.fresh)
+            self.lines[head - 1 :] = in_stretches(
+                self.lines[head - 1 :], header, self.fresh, self._element_at
+            )
+
+    def _element_at(self, pointer: str) -> str:
+        """The type of the elements that a C++ pointer points to; nothing if it is not that of one buffer."""
+        scope: Scope | None = self.scope
+        while scope is not None:
+            for known in scope.names.values():
+                data = known.data if isinstance(known, Future) else known
+                if isinstance(data, Data) and data.pointer == pointer:
+                    return data.element
+            scope = scope.outer
+        return ""
 
     def _wholes(self, s: tree.Foreach) -> set[str]:
         """Names that stand for all variables of the last bind."""
