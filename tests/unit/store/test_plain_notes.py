@@ -106,6 +106,39 @@ def test_the_driver_marks_streams_itself(tmp_path: Path) -> None:
     writer.close()
 
 
+def test_the_driver_marks_graph_calls_on_several_streams(tmp_path: Path) -> None:
+    """Those of two threads take turns; a stream that gets no number is left to Python each time."""
+    if noting.LIBRARY.get() is None:
+        pytest.skip("only C++ does that")
+    writer, wrote, asked = Writer(tmp_path, info()), [], []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint)
+    def write(stream: int, address: int, value: int, flags: int) -> int:
+        wrote.append((stream, address, value))
+        return 0
+
+    def mark(stream: int, index: int) -> int:
+        asked.append((stream, index))
+        if stream == 72:
+            return 0
+        return 1 + markers.numbers.setdefault(stream, len(markers.numbers))
+
+    address = ctypes.cast(write, ctypes.c_void_p).value
+    markers = SimpleNamespace(mark=mark, numbers={}, marked={}, driver=(address, 1000))
+    writer.plain_notes.mark_with(markers, lambda device: 70 + device)
+    sites = [Site(9 + i, site(9).kernel, ARGS[:1], line=3, device=f"cuda:{i}") for i in range(3)]
+    for _ in range(3):
+        for graph_call, at in enumerate(sites):
+            note(writer, at, graph_call)
+    for graph_call in (1, 0, 2):
+        writer.plain_notes.ended(graph_call)
+    assert asked == [(70, 0), (71, 1), (72, 2), (72, 5), (72, 8)]
+    assert wrote == [(70, 1000, 4), (71, 1004, 5), (71, 1004, 8), (70, 1000, 7)]
+    assert markers.marked == {70: 7, 71: 8}
+    assert [cell.stream for cell in read_flight(tmp_path / "flight").cells] == [1, 2, 0] * 3
+    writer.close()
+
+
 def test_a_full_ring_makes_the_program_wait(tmp_path: Path) -> None:
     writer, at = Writer(tmp_path, info(), cells=64), site(1)
     for graph_call in range(100):

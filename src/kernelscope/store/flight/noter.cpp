@@ -11,7 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <unordered_map>
+#include <vector>
 
 #include "decimals.h"
 #include "numbers.h"
@@ -21,7 +21,7 @@ namespace {
 using WriteValue = int (*)(void*, uint64_t, uint32_t, unsigned);  // cuStreamWriteValue32
 
 struct Queued {
-    int64_t number, stream;
+    int64_t graph_call, number, stream;
 };
 
 struct Noter {
@@ -38,7 +38,9 @@ struct Noter {
     PyObject* mark;       // of a stream and a call; gives the stream's number, counted from 1
     PyObject* numbers;    // of streams that have been marked before, counted from 0
     PyObject* marked;     // by stream: the newest call + 1
-    std::unordered_map<int64_t, Queued>* queued;  // by graph call: its newest launch on a GPU
+    std::vector<Queued>* queued;  // of each graph call that runs, of which there are few: its newest launch on a GPU
+    PyObject* last_stream;        // that was marked; its handle and its number, counted from 1
+    int64_t last_handle, last_place;
     WriteValue write;
     uint64_t words;       // address of the streams' words
     Py_ssize_t header, cell, state_at, stream_at;
@@ -63,28 +65,36 @@ int owns_cell(Noter* self, int64_t number) {
     return found < 0 ? -1 : !found;
 }
 
+// Makes this the last stream; its place stays 0 until it can be marked without Python.
+bool knows_stream(Noter* self, int64_t handle) {
+    if (self->last_place && self->last_handle == handle) return true;
+    PyObject* stream = PyLong_FromLongLong(handle);
+    if (!stream) return false;
+    Py_XSETREF(self->last_stream, stream);
+    self->last_handle = handle;
+    PyObject* known = self->write ? PyDict_GetItemWithError(self->numbers, stream) : nullptr;
+    self->last_place = known ? number_of(known) + 1 : 0;
+    return !PyErr_Occurred();
+}
+
 bool mark_queued(Noter* self, const Queued& queued) {
-    PyObject* stream = PyLong_FromLongLong(queued.stream);
-    PyObject* number = PyLong_FromLongLong(queued.number);
-    int64_t place = 0;
-    bool done = stream && number;
-    PyObject* known = done && self->write ? PyDict_GetItemWithError(self->numbers, stream) : nullptr;
-    if (known) {
-        place = number_of(known) + 1;
+    if (!knows_stream(self, queued.stream)) return false;
+    int64_t place = self->last_place;
+    bool done;
+    if (place) {
         // After a fault this fails, and the program hears of the fault from its own next call.
         self->write(reinterpret_cast<void*>(queued.stream), self->words + 4 * (place - 1),
                     static_cast<uint32_t>(queued.number), 0);
-        done = PyDict_SetItem(self->marked, stream, number) == 0;
-    } else if (done && !PyErr_Occurred()) {
-        PyObject* index = PyLong_FromLongLong(queued.number - 1);
-        PyObject* told = index ? PyObject_CallFunctionObjArgs(self->mark, stream, index, nullptr) : nullptr;
+        PyObject* number = PyLong_FromLongLong(queued.number);
+        done = number && PyDict_SetItem(self->marked, self->last_stream, number) == 0;
+        Py_XDECREF(number);
+    } else {
+        PyObject* told = PyObject_CallFunction(self->mark, "LL", static_cast<long long>(queued.stream),
+                                               static_cast<long long>(queued.number - 1));
         place = number_of(told);
         done = told && !PyErr_Occurred();
-        Py_XDECREF(index);
         Py_XDECREF(told);
     }
-    Py_XDECREF(stream);
-    Py_XDECREF(number);
     if (!done || PyErr_Occurred()) return false;
     const int owns = owns_cell(self, queued.number);
     if (owns > 0) cell_of(self, queued.number)[self->stream_at] = static_cast<unsigned char>(place);
@@ -92,11 +102,15 @@ bool mark_queued(Noter* self, const Queued& queued) {
 }
 
 bool take_queued(Noter* self, int64_t graph_call) {
-    const auto found = self->queued->find(graph_call);
-    if (found == self->queued->end()) return true;
-    const Queued queued = found->second;
-    self->queued->erase(found);
-    return mark_queued(self, queued);
+    auto& all = *self->queued;
+    for (size_t i = all.size(); i--;) {
+        if (all[i].graph_call != graph_call) continue;
+        const Queued queued = all[i];
+        all[i] = all.back();
+        all.pop_back();
+        return mark_queued(self, queued);
+    }
+    return true;
 }
 
 bool queue(Noter* self, PyObject* site, int64_t graph_call, int64_t number) {
@@ -106,7 +120,7 @@ bool queue(Noter* self, PyObject* site, int64_t graph_call, int64_t number) {
     const int64_t handle = number_of(stream);
     Py_XDECREF(stream);
     if (handle == -1 && PyErr_Occurred()) return false;
-    (*self->queued)[graph_call] = {number, handle};
+    self->queued->push_back({graph_call, number, handle});
     return true;
 }
 
@@ -251,6 +265,7 @@ void dealloc(PyObject* object) {
     auto* self = reinterpret_cast<Noter*>(object);
     PyObject_GC_UnTrack(object);
     for (int i = 0; PyObject** each = held(self, i); i++) Py_CLEAR(*each);
+    Py_CLEAR(self->last_stream);
     if (self->map.obj) PyBuffer_Release(&self->map);
     delete self->queued;
     PyTypeObject* type = Py_TYPE(object);
@@ -270,7 +285,7 @@ PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
     if (!object) return nullptr;
     auto* self = reinterpret_cast<Noter*>(object);
     self->call = note;
-    self->queued = new std::unordered_map<int64_t, Queued>();
+    self->queued = new std::vector<Queued>();
     self->header = header;
     self->cell = cell;
     self->state_at = state_at;
