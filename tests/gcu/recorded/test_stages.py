@@ -150,7 +150,7 @@ def test_a_program_that_does_not_compile(tmp_path: Path, monkeypatch: pytest.Mon
         from dataclasses import replace
 
         made = original(*args, **kwargs)
-        return replace(made, cpp=made.cpp.replace("#pragma omp parallel for", "int x = nonsense;\n", 1))
+        return replace(made, cpp=made.cpp.replace("#pragma omp simd", "int x = nonsense;\n", 1))
 
     monkeypatch.setattr("kernelscope.gcu.compile_graph.translate", broken)
     with (
