@@ -47,6 +47,7 @@ class Closeness:
     noise: float  # the same of one rounding of its inputs, measured
     differing: int
     elements: int
+    relative: float = 0.0  # of each element to its own size, the mean: an epsilon shows in small ones
     smallest: float = 0.0  # error that would be seen, if all elements had one: rms, relative
     layout: Layout | None = None  # where the other has the same numbers in another order
 
@@ -146,7 +147,8 @@ def _numbers(
     excess, what = max((element, "element"), (rms, "rms"), (gain, "gain"))
     return Closeness(
         excess, what, float(difference.max()), rms_b / rms_r if rms_r else math.inf if rms_b else 0.0,
-        rms_sigma / rms_r if rms_r else 0.0, int((difference > 0).sum()), r.numel(), smallest,
+        rms_sigma / rms_r if rms_r else 0.0, int((difference > 0).sum()), r.numel(),
+        float((difference / size.clamp_min(_TINY)).clamp_max(1.0).mean()), smallest,
     )  # fmt: skip
 
 

@@ -156,12 +156,12 @@ class Matching:
     ) -> tuple[Value, Closeness]:
         """In float32 a value before an epsilon is added to it fits, too, and is not the same."""
         best, shape = first, first[0].shape
-        if best[1].difference <= first[0].eps or first[0].eps > _COARSE:
+        if max(best[1].difference, best[1].relative) <= first[0].eps or first[0].eps > _COARSE:
             return best
         for value in rest[:_MOST_NEARER]:
             if value.number not in self.claimed and value.shape == shape:
                 found = self.compare(value, expected, digits)
-                best = (value, found) if found.difference < best[1].difference / 2 else best
+                best = (value, found) if _is_nearer(found, best[1]) else best
         return best
 
     def twin(self, call: Call, reads: Iterable[int], numel: int, argument: str) -> Value | None:
@@ -327,6 +327,12 @@ class Matching:
         """A few numbers, or one number many times, are found everywhere."""
         kept = self.kept.tensors[number]
         return kept.numel() >= _FEW and bool((kept != kept.reshape(-1)[0]).any())
+
+
+def _is_nearer(found: Closeness, best: Closeness) -> bool:
+    if found.difference < best.difference / 2:
+        return True
+    return found.difference <= best.difference and found.relative < best.relative / 2
 
 
 def close_to(expected: Expected, other: torch.Tensor, eps: float, tiny: float) -> Closeness:
