@@ -47,6 +47,7 @@ class ReferenceRun(Listener):
         self.matched: dict[int, int] = {}  # by number of the value: of the other program's
         self.close: dict[int, Closeness] = {}
         self.unmatched: dict[int, Expected] = {}  # by number of the value
+        self.lost_leaves: dict[int, Expected] = {}  # the same of what only the reference was given
         self.absorbed: dict[int, list[int]] = {}  # unmatched, and the other's in its place, by numbers
         self.harmless = set[tuple[int, int]]()  # unmatched values, and calls for which the difference is none
         self.rounded: list[tuple[Call, Value]] = []  # whole numbers that the other's dtype does not hold
@@ -111,6 +112,9 @@ class ReferenceRun(Listener):
         if other is not None:
             self._follow(value, other, whole)
         else:
+            if value.eps:
+                tensor = whole.clone()
+                self.lost_leaves[value.number] = Expected(tensor, [tensor], 0.0, 0.0)
             self._keep(value, whole, self._coarsest(()))
 
     def _judge(self, call: Call, value: Value, tensor: torch.Tensor, reach: float) -> bool:

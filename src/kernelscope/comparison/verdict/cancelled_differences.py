@@ -22,13 +22,22 @@ def cancelled_steps(run: ReferenceRun, twins: Twins) -> list[str]:
         lost = [n for n in ours.writes if n in run.unmatched and run.flow.values[n].numel >= _FEW]
         if len(ours.reads) < 2 or not lost or ours.is_copy:
             continue
-        for step, theirs in _changed(run, twins, ours):
-            if _differs(run, lost[0], theirs):
-                found.setdefault(
-                    (step.name, step.origin[:1]),
-                    f"{shown(step)} changes an input of {shown(theirs)} that the reference leaves unchanged; "
-                    "the results that both programs have are the same",
+        for step, theirs, is_ours in _changed(run, twins, ours):
+            if not _differs(run, lost[0], theirs):
+                continue
+            if is_ours:
+                said = (
+                    f"{shown(step)} of the reference changes an input of {shown(ours)}, which "
+                    f"{shown(theirs)} reads unchanged"
                 )
+            else:
+                said = (
+                    f"{shown(step)} changes an input of {shown(theirs)} that the reference leaves unchanged"
+                )
+            found.setdefault(
+                (is_ours, step.name, step.origin[:1]),
+                f"{said}; the results that both programs have are the same",
+            )
         if len(found) >= _MOST:
             break
     return list(found.values())
@@ -59,9 +68,12 @@ def _reads_the_same(twins: Twins, ours: Call, theirs: Call) -> bool:
     return bool(places) and all(twins.is_same(a, b) for a, b in places)
 
 
-def _changed(run: ReferenceRun, twins: Twins, ours: Call) -> Iterator[tuple[Call, Call]]:
-    """What made a value, and the call of the same operator that reads it where this one reads another."""
-    other = run.matching.flow
+def _changed(run: ReferenceRun, twins: Twins, ours: Call) -> Iterator[tuple[Call, Call, bool]]:
+    """What made a value, and the call of the same operator that reads it where this one reads another.
+
+    Or the reference's step that made what this call reads, where the other's reads it as it was before.
+    """
+    other, flow = run.matching.flow, run.flow
     for theirs in other.calls:
         if theirs.operator != ours.operator or theirs.turn != ours.turn or theirs.is_kernel:
             continue
@@ -70,11 +82,14 @@ def _changed(run: ReferenceRun, twins: Twins, ours: Call) -> Iterator[tuple[Call
         if len(places) < 2 or len(differing) != 1:
             continue
         a, b = differing[0]
-        made_by = other.values[b].call
-        if made_by == LEAF or a not in twins.pairs or b in run.matching.claimed:
+        made_by, own = other.values[b].call, flow.values[a].call
+        if made_by != LEAF and a in twins.pairs and b not in run.matching.claimed:
+            if any(twins.is_same(a, number) for number in other.calls[made_by].reads):
+                yield other.calls[made_by], theirs, False
             continue
-        if any(twins.is_same(a, number) for number in other.calls[made_by].reads):
-            yield other.calls[made_by], theirs
+        is_lost = own != LEAF and a in run.unmatched
+        if is_lost and any(twins.is_same(number, b) for number in flow.calls[own].reads):
+            yield flow.calls[own], theirs, True
 
 
 def _differs(run: ReferenceRun, ours: int, theirs: Call) -> bool:

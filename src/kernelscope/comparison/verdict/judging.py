@@ -35,6 +35,7 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     right = {a: b for a, b in run.matched.items() if run.matching.says_much(b)}
     ours, theirs = own_steps(run.flow, other, right)
     same, same_there = together = same_together(run)
+    twins.forgive(same_there)
     here = Unmatched(run.flow, set(twins.pairs), ours | same)
     placed = with_parts(other, twins.pairs.values())
     same_there = same_there | right_in_first_steps(run) | same_in_sum(run) | _added_to_zeros(run, placed)
@@ -58,7 +59,7 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
     found += [_returned(run, *each) for each in last.exchanged] if not found else []
     named = {each.call.index for each in found}
     found += [each for each in number_differences(run) if each.call.index not in named]
-    found.sort(key=lambda each: each.call.index)
+    found = _sorted(found)
     in_parts = bool(found) and run.matching.sums.are_others(run.flow)
     return ComparisonResult(
         first=found[0] if found and not in_parts else None, others=found[1:] if not in_parts else [],
@@ -76,6 +77,12 @@ def judged(run: ReferenceRun, failures: list[str]) -> ComparisonResult:
         ],
         smallest=smallest_error(run),
     )  # fmt: skip
+
+
+def _sorted(found: list[Difference]) -> list[Difference]:
+    """By call; several that begin at one call are one."""
+    distinct = {(each.kind, each.call.index, each.call.name): each for each in reversed(found)}
+    return sorted(distinct.values(), key=lambda each: each.call.index)
 
 
 def _source_of_part(run: ReferenceRun, call: Call) -> Call:

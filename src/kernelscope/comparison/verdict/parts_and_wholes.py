@@ -15,7 +15,8 @@ from kernelscope.comparison.matching import Expected, close_to
 from kernelscope.comparison.reference import ReferenceRun
 from kernelscope.comparison.replicas import COUNT
 
-from .blame import Unmatched
+from .blame import Unmatched, with_parts
+from .reordered import reordered
 from .tiles import tiled
 
 _Pair = tuple[list[Value], list[Value]]  # of the reference, and of the other: one of them is one value
@@ -29,7 +30,9 @@ def same_together(run: ReferenceRun) -> tuple[set[int], set[int]]:
         if _are_new(run, ours_, theirs_) and (found := _compared(run, ours_, theirs_)) and found.within:
             here.update(v.number for v in ours_)
             there.update(v.number for v in theirs_)
-    return here, there
+    placed = with_parts(run.matching.flow, run.matching.claimed)
+    ours_again, theirs_again = reordered(run, here | run.matched.keys(), there | placed)
+    return here | ours_again, there | theirs_again
 
 
 def same_in_sum(run: ReferenceRun) -> set[int]:

@@ -51,26 +51,33 @@ def _by_rest(flow: Flow, values: Iterable[Value]) -> dict[_Key, list[Value]]:
     found: dict[_Key, list[Value]] = defaultdict(list)
     for value in values:
         for dim in range(len(value.shape)):
-            found[_key(flow, value, dim)].append(value)
+            found[_key(flow, value.call, value.shape, dim)].append(value)
     return found
 
 
-def _key(flow: Flow, value: Value, dim: int) -> _Key:
-    return flow.calls[value.call].turn, dim, (*value.shape[:dim], *value.shape[dim + 1 :])
+def _key(flow: Flow, call: int, shape: tuple[int, ...], dim: int) -> _Key:
+    return flow.calls[call].turn, dim, (*shape[:dim], *shape[dim + 1 :])
 
 
 def _tilings(
     run: ReferenceRun, flow: Flow, whole: Value, parts: dict[_Key, list[Value]], *, is_ours: bool
 ) -> Iterator[list[int]]:
-    """Numbers of the values that make up the whole."""
-    for dim, size in enumerate(whole.shape):
-        smaller = [each for each in parts.get(_key(flow, whole, dim), ()) if each.shape[dim] < size]
-        if not smaller:
-            continue
-        for groups, count in ((1, 1), *_interleaved(size, smaller, dim)):
-            found = _tiles(run, _blocks(run, whole, dim, groups, count, is_ours), smaller, dim, is_ours)
-            if found:
-                yield found
+    """Numbers of the values that make up the whole; a matrix may be stored the other way round."""
+    shapes = [whole.shape, whole.shape[::-1]] if len(whole.shape) == 2 else [whole.shape]
+    for shape in shapes:
+        tensors = _tensors(run, whole, is_ours)
+        if shape is not shapes[0]:
+            tensors = [each.T for each in tensors]
+        for dim, size in enumerate(shape):
+            key = _key(flow, whole.call, shape, dim)
+            smaller = [each for each in parts.get(key, ()) if each.shape[dim] < size]
+            if not smaller:
+                continue
+            for groups, count in ((1, 1), *_interleaved(size, smaller, dim)):
+                blocks = [_in_order(each, dim, groups, count) for each in tensors]
+                found = _tiles(run, blocks, smaller, dim, is_ours)
+                if found:
+                    yield found
 
 
 def _interleaved(size: int, smaller: list[Value], dim: int) -> list[tuple[int, int]]:
@@ -82,20 +89,20 @@ def _interleaved(size: int, smaller: list[Value], dim: int) -> list[tuple[int, i
     return found[:_MOST_GROUPS]
 
 
-def _blocks(
-    run: ReferenceRun, whole: Value, dim: int, groups: int, count: int, is_ours: bool
-) -> list[torch.Tensor]:
-    """The value and its replicas, with the parts of all groups put together."""
+def _tensors(run: ReferenceRun, whole: Value, is_ours: bool) -> list[torch.Tensor]:
+    """The value and its replicas."""
     if is_ours:
-        tensors = [run.unmatched[whole.number].tensor, *run.unmatched[whole.number].replicas]
-    else:
-        tensors = [run.matching.kept.tensors[whole.number]]
+        return [run.unmatched[whole.number].tensor, *run.unmatched[whole.number].replicas]
+    return [run.matching.kept.tensors[whole.number]]
+
+
+def _in_order(tensor: torch.Tensor, dim: int, groups: int, count: int) -> torch.Tensor:
+    """With the parts of all groups put together."""
     if groups == 1:
-        return tensors
-    before, after = whole.shape[:dim], whole.shape[dim + 1 :]
-    sizes = (*before, groups, count, whole.shape[dim] // (groups * count), *after)
-    cut = [each.reshape(sizes).transpose(dim, dim + 1) for each in tensors]
-    return [each.reshape(whole.shape) for each in cut]
+        return tensor
+    before, after = tensor.shape[:dim], tensor.shape[dim + 1 :]
+    sizes = (*before, groups, count, tensor.shape[dim] // (groups * count), *after)
+    return tensor.reshape(sizes).transpose(dim, dim + 1).reshape(tensor.shape)
 
 
 def _tiles(

@@ -7,6 +7,7 @@ results are the same, place by place.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import torch
 
@@ -72,6 +73,12 @@ class Twins:
                 forgiven.add(value.number)
                 self.cancelled[theirs] = self.close.pop(theirs)
 
+    def forgive(self, right: Iterable[int]) -> None:
+        """Values of the other program that are right although they have no counterpart, and their copies."""
+        for number in [*self.close]:
+            if not self._run.matching.resolved(number).isdisjoint(right):
+                del self.close[number]
+
     def twin_of(self, call: Call) -> Call | None:
         """The other program's call in the place of this one of the reference."""
         found = [self.pairs[number] for number in call.writes if number in self.pairs]
@@ -120,6 +127,8 @@ class Twins:
     def _join_results(self, call: Call, other: Call) -> bool:
         if len(call.writes) != len(other.writes):
             return False
+        if any(self._differs_in_form(*each) for each in zip(call.writes, other.writes, strict=True)):
+            return False  # such as a loss of each row, and their mean: other results of what both were given
         joined = [self._join(*each) for each in zip(call.writes, other.writes, strict=True)]
         return any(joined)
 
