@@ -5,7 +5,7 @@ Each is made anew: (function, arguments). Of the first half it is known what the
 
 from __future__ import annotations
 
-from tests.programs.rows import dependent, dependent_when_sorted, independent  # noqa: F401  # add theirs
+from tests.programs.rows import dependent, dependent_when_sorted, independent, serving  # noqa: F401  # add theirs
 from tests.programs.rows.registry import INVARIANT, VARIANT, RowProgram, made_on, rows
 
 __all__ = ["INVARIANT", "VARIANT", "RowProgram", "made_on", "rows"]

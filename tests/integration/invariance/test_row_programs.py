@@ -16,6 +16,7 @@ _QUICK = {
     "number_that_was_read_eagerly",
 }
 _QUICK |= {"split_of_selected_rows", "running_sum_of_sorted_rows", "sorted_and_put_back", "each_expert"}
+_QUICK |= {"one_scale_for_eight_bits", "best_of_the_batch", "cache_of_each_sequence"}
 
 
 def _cases(programs: dict) -> list:
