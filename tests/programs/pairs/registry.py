@@ -36,6 +36,11 @@ def seeded(seed: int = 0) -> None:
     torch.manual_seed(seed)
 
 
+def drawn(*sizes: int, seed: int = 3, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """The same numbers in each dtype, but for rounding."""
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
 def train(
     model: nn.Module, loss_of: Callable[[nn.Module], torch.Tensor], count: int = 2,
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
