@@ -138,7 +138,7 @@ def _language(dtype: torch.dtype, error: str = "") -> Any:
         norm = nn.utils.get_total_norm([p.grad for p in weights])
         if error != "clip":
             for p in weights:
-                p.grad.mul_((0.1 / (norm + 1e-6)).clamp(max=1.0))  # wrong: clip, gradients kept
+                p.grad.mul_((0.1 / (norm + 1e-6)).clamp(max=1.0))  # wrong: gradients kept
         _adam_step(weights, moments, step, error)
         if error != "gradients kept":
             model.zero_grad()
@@ -148,8 +148,7 @@ def _language(dtype: torch.dtype, error: str = "") -> Any:
 
 _LANGUAGE = (
     "base", "late", "turn", "window", "scale", "stale input", "gate", "residual", "temperature", "beta",
-    "correction", "root", "epsilon", "decay", "same token", "padding counted", "detached", "clip",
-    "gradients kept",
+    "correction", "root", "epsilon", "decay", "same token", "padding counted", "detached", "gradients kept",
 )  # fmt: skip
 pair("a block in bfloat16", partial(_language, torch.float32), partial(_language, torch.bfloat16), *_LANGUAGE)
 pair("a block in float16", partial(_language, torch.float32), partial(_language, torch.float16))
