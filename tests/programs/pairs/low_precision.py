@@ -135,10 +135,10 @@ def _language(dtype: torch.dtype, error: str = "") -> Any:
             size = size.detach()  # wrong: detached
         loss = loss + 0.05 * size  # wrong: detached
         loss.backward()
-        norm = nn.utils.get_total_norm([p.grad for p in weights])
+        norm = nn.utils.get_total_norm([p.grad for p in weights])  # wrong: gradients kept
         if error != "clip":
             for p in weights:
-                p.grad.mul_((0.1 / (norm + 1e-6)).clamp(max=1.0))  # wrong: gradients kept
+                p.grad.mul_((0.1 / (norm + 1e-6)).clamp(max=1.0))
         _adam_step(weights, moments, step, error)
         if error != "gradients kept":
             model.zero_grad()
