@@ -318,9 +318,15 @@ class Descent:
 
 def _cause(axis: str, switches: list[Switch], causes: Sequence[Sequence[int]]) -> Cause:
     if len(causes) == 1:
-        together = tuple(switches[i] for i in causes[0])
+        together = _without_readers([switches[i] for i in causes[0]])
         return Cause(axis, together, len(switches), together=len(together) > 1)
     return Cause(axis, tuple(switches[cause[-1]] for cause in causes), len(switches))
+
+
+def _without_readers(together: Sequence[Switch]) -> tuple[Switch, ...]:
+    """Without kernels whose replacement also makes up for another of them, which cures the failure alone."""
+    kernels = {switch.info.get("kernel") for switch in together}
+    return tuple(switch for switch in together if kernels.isdisjoint(switch.info.get("joined", ())))
 
 
 def _in_other_places(passes: list[Switch]) -> list[Switch]:

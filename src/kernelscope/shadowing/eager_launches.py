@@ -48,10 +48,20 @@ class EagerSession(Session):
         for culprit in before.culprits:
             if culprit.is_step:  # stages are compared once, when a graph first executes
                 self.result.add(culprit)
+        self._doubt_again()
         self._off, self._off_graph_calls = off, off_graph_calls
         self._names, self._numbers = {}, {}
         self.regions.begin()
         self._launches = EagerLaunches(self.result, self._replaces, judges=self._judges)
+
+    def _doubt_again(self) -> None:
+        """Where no reader was right, the kernel may be wrong: it can be replaced as if it left that node."""
+        unsettled, functions = self._launches.doubts.unsettled(), [*self._functions.values()]
+        while functions:
+            function = functions.pop()
+            names = {name for owner, name in unsettled if owner == id(function.doubted)}
+            function.doubted.difference_update(names)
+            functions += function.inner.values()
 
     def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None:
         super().graph_call(graph_call, inputs)
@@ -111,10 +121,12 @@ class EagerLaunches(LaunchCheck):
         return pending
 
     def after(self, launch: Launch, pending: Pending) -> None:
-        if self._replaces(launch, pending.state) and not _is_whole(launch, pending):
-            self._write(launch, pending)
-            for storage in launch.storages:
-                storage.epoch += 1  # so that recordings read the values again
+        if self._replaces(launch, pending.state):
+            pending.is_right = False  # eager's result settles no doubt about what the kernel reads
+            if not _is_whole(launch, pending):
+                self._write(launch, pending)
+                for storage in launch.storages:
+                    storage.epoch += 1  # so that recordings read the values again
         super().after(launch, pending)
 
     def _judge_output(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:

@@ -74,6 +74,10 @@ class Doubts:
         others = [name for name in dict.fromkeys(names) if name != first.kernel_name]
         return replace(first, joined=tuple(others))
 
+    def unsettled(self) -> set[Key]:
+        """Buffers of which no reader has shown that they hold something else than was guessed."""
+        return set(self._found)
+
     def open(self) -> list[Culprit]:
         return [doubt.culprit for key, doubt in self._found.items() if key not in self._blamed]
 
