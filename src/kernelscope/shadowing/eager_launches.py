@@ -17,6 +17,7 @@ from kernelscope.probes.launch import Launch
 from kernelscope.shadowing.checks.judge import why_not_comparable
 from kernelscope.shadowing.checks.launch_check import LaunchCheck
 from kernelscope.shadowing.checks.pending import Pending, made_outputs, part_of
+from kernelscope.shadowing.checks.pieces import Key
 from kernelscope.shadowing.reference.launch_nodes import LaunchNodes, Output
 
 from .graph_call_state import GraphCallState
@@ -40,6 +41,7 @@ class EagerSession(Session):
         self._off_graph_calls: frozenset[str] = frozenset()
         self._names: dict[int, str] = {}  # of graph calls, by index
         self._numbers: dict[str, int] = {}  # of graphs, by path: in the order in which this run came to them
+        self._blamed: set[Key] = set()  # buffers of unknown contents, in any run
         self._launches = EagerLaunches(self.result, self._replaces, judges=judges)
 
     def begin(self, off: frozenset[str], off_graph_calls: frozenset[str]) -> None:
@@ -55,12 +57,13 @@ class EagerSession(Session):
         self._launches = EagerLaunches(self.result, self._replaces, judges=self._judges)
 
     def _doubt_again(self) -> None:
-        """Where no reader was right, the kernel may be wrong: it can be replaced as if it left that node."""
-        unsettled, functions = self._launches.doubts.unsettled(), [*self._functions.values()]
+        """A kernel that was blamed can be replaced as if it left the node that it seemed to."""
+        doubts, functions = self._launches.doubts, [*self._functions.values()]
+        self._blamed |= doubts.blamed
+        again = self._blamed & doubts.unsettled()  # no reader has shown that it leaves something else
         while functions:
             function = functions.pop()
-            names = {name for owner, name in unsettled if owner == id(function.doubted)}
-            function.doubted.difference_update(names)
+            function.doubted.difference_update({n for owner, n in again if owner == id(function.doubted)})
             functions += function.inner.values()
 
     def graph_call(self, graph_call: GraphCall, inputs: Sequence[Any]) -> None:

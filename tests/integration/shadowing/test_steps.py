@@ -244,3 +244,22 @@ def test_frozen_parameters_are_compared() -> None:
         result = shadowed(model, x)
     assert not result, str(result)
     assert result.counts.stages >= 3, str(result)
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0], ids=["right", "wrong"])
+def test_a_pass_may_leave_nodes_before_those_that_they_need(factor: float) -> None:
+    """Inductor sorts the nodes afterwards."""
+
+    def doubles_twice(graph: torch.fx.Graph) -> None:
+        for node in [n for n in graph.nodes if n.target is aten.mm.default]:
+            with graph.inserting_after(node):  # each time directly after it
+                half = graph.call_function(aten.mul.Tensor, (node, 0.5))
+                whole = graph.call_function(aten.mul.Tensor, (half, 2 * factor))
+            node.replace_all_uses_with(whole, delete_user_cb=lambda user, half=half: user is not half)
+
+    with torch._inductor.config.patch(joint_custom_post_pass=doubles_twice):
+        result = shadowed(lambda x: x @ x + 1, torch.randn(4, 4))
+    assert not result.failures, result.details()
+    assert result.status == (factor != 1), str(result)
+    named = [culprit.kernel_name.partition(" ")[0] for culprit in result]
+    assert named == ["joint_custom_post_pass"] * (factor != 1), str(result)

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 
 def text_of(gm: GraphModule) -> str:
@@ -20,11 +20,38 @@ def copied(gm: GraphModule) -> GraphModule:
     """A copy; tensors that the graph itself has are shared."""
     with torch.utils._python_dispatch._disable_current_modes(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch about its own way to copy a tree's shape
-        made = GraphModule(gm, copy.deepcopy(gm.graph))
+        made = GraphModule(gm, _copied_graph(gm.graph))
         for name, inner in bodies_of(gm).items():
             setattr(made, name, copied(inner))
         _open_ordered(made)
         return made
+
+
+def _copied_graph(graph: Graph) -> Graph:
+    """In an order that runs: a pass may put a node before one that it needs; Inductor sorts them later."""
+    order = _sorted_nodes(graph)
+    if order == list(graph.nodes):
+        return copy.deepcopy(graph)
+    made, copies = Graph(tracer_cls=graph._tracer_cls), dict[Node, Node]()
+    for node in order:
+        copies[node] = made.node_copy(node, copies.__getitem__)
+    made.set_codegen(copy.deepcopy(graph._codegen))
+    return made
+
+
+def _sorted_nodes(graph: Graph) -> list[Node]:
+    """Each node as early as its inputs allow, as Inductor's own `stable_topological_sort` orders them."""
+    placed, waiting = dict[Node, None](), dict[Node, list[Node]]()
+    pending = list(reversed(graph.nodes))
+    while pending:
+        node = pending.pop()
+        missing = [each for each in node.all_input_nodes if each not in placed]
+        if missing:
+            waiting.setdefault(missing[-1], []).append(node)
+        else:
+            placed[node] = None
+            pending += reversed(waiting.pop(node, []))
+    return list(placed)
 
 
 def without_ordering(gm: GraphModule) -> GraphModule:

@@ -40,7 +40,7 @@ class Doubts:
 
     def __init__(self) -> None:
         self._found: dict[Key, _Doubt] = {}
-        self._blamed: set[Key] = set()
+        self.blamed: set[Key] = set()
 
     def add(self, key: Key, culprit: Culprit, read: Iterable[Key]) -> None:
         self._found[key] = _Doubt(culprit, frozenset(read))
@@ -49,7 +49,7 @@ class Doubts:
         """Who is to blame if a reader of these is wrong, with those whose doubtful results went into them."""
         known = [key for key in dict.fromkeys(keys) if key in self._found]
         found = [self._found[key] for key in known]
-        self._blamed |= {*known}.union(*(doubt.read for doubt in found))
+        self.blamed |= {*known}.union(*(doubt.read for doubt in found))
         return [replace(d.culprit, joined=tuple(dict.fromkeys(self._joined(d)))) for d in found]
 
     def _joined(self, doubt: _Doubt) -> list[str]:
@@ -65,11 +65,11 @@ class Doubts:
 
     def blamed_since(self, launch: int) -> Culprit | None:
         """A function is wrong, and nothing that was decided explains it: the first of the rest."""
-        rest = [(k, d.culprit) for k, d in self._found.items() if k not in self._blamed]
+        rest = [(k, d.culprit) for k, d in self._found.items() if k not in self.blamed]
         rest = sorted((each for each in rest if each[1].index >= launch), key=lambda each: each[1].index)
         if not rest:
             return None
-        self._blamed |= {key for key, _ in rest}
+        self.blamed |= {key for key, _ in rest}
         first, names = rest[0][1], [name for _, c in rest for name in (c.kernel_name, *c.joined)]
         others = [name for name in dict.fromkeys(names) if name != first.kernel_name]
         return replace(first, joined=tuple(others))
@@ -79,7 +79,7 @@ class Doubts:
         return set(self._found)
 
     def open(self) -> list[Culprit]:
-        return [doubt.culprit for key, doubt in self._found.items() if key not in self._blamed]
+        return [doubt.culprit for key, doubt in self._found.items() if key not in self.blamed]
 
 
 def all_inputs(launch: Launch, state: GraphCallState, memories: Memories) -> dict[Node, torch.Tensor]:
