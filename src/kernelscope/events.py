@@ -172,9 +172,9 @@ class SteadySite:
     storages: tuple[int, ...] = ()  # numbered within the graph call or replay
     epochs: tuple[int, ...] = ()
     offsets: tuple[int, ...] = ()
+    scalars: tuple[Any, ...] = ()  # where the launches are alike in these too
     # Only of launches inside a CUDA graph:
     poison: dict[int, int] | None = None
-    scalars: tuple[Any, ...] = ()
     phase: Phase = "other"
 
     @property

@@ -152,7 +152,8 @@ def _of_disk(run: StoredRun, found: bool) -> Columns:
                 database, "calls", ["ifnull(layout, 0)", "replay IS NOT NULL"]
             )
             starts = first_slots(database, index, graph_call, is_replayed)
-            add_planned(database, values.of, signatures, (index, layout, starts), (left, before))
+            calls = index, layout, starts
+            add_planned(database, values.of, signatures, _given, calls, (left, before))
         return Columns(sites, index, site, graph_call, step, left, len(values) > 0, thread, before)
 
 

@@ -111,7 +111,7 @@ class MemoryRun(Run):
         steady = self.steady_sites.get(number, _UNKNOWN)
         error = self.errors_of_compact.pop(id(entry), "")
         call = Call(-1, steady.site, graph_call, start_ns=when, error=error)
-        call.uninitialised = steady.uninitialised
+        call.uninitialised, call.scalars = steady.uninitialised, steady.scalars
         first = self.first_slots.get(graph_call)
         if first is not None:
             call.fingerprinter = self.fingerprinter

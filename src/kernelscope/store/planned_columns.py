@@ -21,13 +21,14 @@ def add_planned(
     database: DatabaseReader,
     values: Callable[[Ints], Words],
     signatures: Signatures,
+    word_of_scalars: Callable[[str], int],
     calls: tuple[Ints, Ints, Ints],
     words: tuple[Words, Words | None],
 ) -> None:
     """Fill in the words of calls that have a layout: what they left, and what they found.
 
-    `values` has what slots hold; of each call there are the index, the layout or 0, and the first slot of
-    its graph call or replay, or -1.
+    `values` has what slots hold, and `word_of_scalars` makes a word of the numbers that were passed; of each
+    call there are the index, the layout or 0, and the first slot of its graph call or replay, or -1.
     """
     (index, layout, starts), (left, found) = calls, words
     failed = np.array([call for (call,) in database.rows("SELECT call FROM errors")], np.int64)
@@ -44,7 +45,7 @@ def add_planned(
         if found is not None:
             found[at] = _words(before, start, values, signatures)
         if layout_of_calls.scalars:
-            given = np.array([hash(codec.to_json(layout_of_calls.scalars))], np.int64).astype(np.uint64)
+            given = np.uint64(word_of_scalars(codec.to_json(layout_of_calls.scalars)))
             for words_of_calls in (left, found):
                 if words_of_calls is not None:
                     words_of_calls[every] ^= given

@@ -18,7 +18,7 @@ from kernelscope.fingerprint.fingerprinter import Fingerprinter
 from kernelscope.model.run import Run
 from kernelscope.private_files import make_folder
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.cpp_wrappers.instrumented_graphs import PRINTED
+from kernelscope.probes.cpp_wrappers.listening import PRINTED
 from kernelscope.probes.cuda_graphs.tree_graphs import LaunchByLaunch
 from kernelscope.recording import Recording
 from kernelscope.recording.sinks import DiskSink

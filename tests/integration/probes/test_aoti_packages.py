@@ -195,7 +195,7 @@ def test_a_package_loaded_again(package: Path) -> None:
 
 
 def test_no_room_for_values_is_said(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelscope.probes.cpp_wrappers.instrumented_graphs.ROOM", 1)
+    monkeypatch.setattr("kernelscope.probes.cpp_wrappers.listening.ROOM", 1)
     with kernelscope.record(values="hash") as run:
         model(X)
     assert "values-not-copied" in {finding.kind for finding in run.findings}

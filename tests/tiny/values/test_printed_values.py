@@ -137,7 +137,7 @@ def test_replays_are_said_to_be_missed(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_who_asked_for_names_from_c() -> None:
-    from kernelscope.probes.cpp_wrappers.instrumented_graphs import Printed
+    from kernelscope.probes.cpp_wrappers.listening import Printed
 
     printed, one, other = Printed(), object(), object()
     assert printed.globs is None

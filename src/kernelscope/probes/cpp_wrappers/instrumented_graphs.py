@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
-import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from kernelscope.events import CPP_RANGE, OWN_RANGE, Finding, Frame, Graph
+from kernelscope.events import OWN_RANGE, Finding, Frame
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.contained import contained
 from kernelscope.probes.eager.profilers import range_if_profiled
-from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.origins import caller_frames
 from kernelscope.probes.own_work import own_fault
 from kernelscope.probes.patching import Patch, PatchSet
 
 from .instrumented_code import instrument
-from .launch_log import BEGIN, Entry, launch_log, why_no_log
-from .launch_replay import PastLaunches
+from .listening import HeardGraphs, Listening
 from .runners import runner_patches
 from .shim_signatures import Descriptions
 
 _JIT = "torch._inductor.codecache:CppWrapperCodeCache.load_pybinding_async"
 _AOT = "torch._inductor.codecache:AotCodeCompiler.compile"
 _PACKAGE = "torch.export.pt2_archive._package:AOTICompiledModel.__call__"
-ROOM = 2 << 30  # bytes of copies that may wait
 _FOREIGN = (
     "its package was compiled without kernelscope, so its launches are not recorded. Compile it with "
     "kernelscope.aoti_compile_and_package, or run its exported program, torch.compile(program.module()), "
@@ -40,30 +33,6 @@ _TOO_EARLY = (
     "a graph with a C++ wrapper (cpp_wrapper) was compiled before this recording began, "
     "so its launches are not recorded; compile it inside the recording"
 )
-
-
-class Printed:
-    """Which kernels' names wrappers print themselves, before each launch."""
-
-    def __init__(self) -> None:
-        self._wanted: dict[int, tuple[str, ...]] = {}  # by id of the session
-
-    def want(self, by: object, globs: tuple[str, ...] | None) -> None:
-        """With None, no names any more."""
-        self._wanted.pop(id(by), None)
-        if globs is not None:
-            self._wanted[id(by)] = globs
-
-    @property
-    def globs(self) -> tuple[str, ...] | None:
-        """None for no printing; empty for all."""
-        wanted = list(self._wanted.values())
-        if not wanted:
-            return None
-        return () if () in wanted else tuple(glob for globs in wanted for glob in globs)
-
-
-PRINTED = Printed()
 
 
 class _Inside(threading.local):
@@ -81,15 +50,11 @@ class CppWrappers(PatchSet):
             *runner_patches(self._around_run),
         )
         self._here = _Inside()
-        self._points: dict[Any, LaunchPoint] = {}
-        self._graphs: dict[int, Graph] = {}  # of packages, by id of what is known of them
-        self._ids = itertools.count(2_000_000)  # apart from others'
-        self._lock = threading.Lock()
+        self._heard = HeardGraphs()
 
     def remove(self) -> None:
         super().remove()
-        self._points.clear()
-        self._graphs.clear()
+        self._heard.clear()
 
     # -- compiling -------------------------------------------------------------------------------------
 
@@ -139,65 +104,9 @@ class CppWrappers(PatchSet):
         finally:
             self._here.model = False
 
-    @contextmanager
-    def listening(self, origin: tuple[Frame, ...], unseen: str, inputs: Sequence[Any] = ()) -> Iterator[None]:
+    def listening(self, origin: tuple[Frame, ...], unseen: str, inputs: Sequence[Any] = ()) -> Listening:
         """Log the launches of wrappers on this thread; recordings get them when the block ends."""
-        try:
-            log = launch_log()
-            if log is None:
-                why = f"launches in C++ wrappers are not recorded: {why_no_log()}"
-                BUS.finding(Finding("unseen-graph", why))
-            else:
-                wants_values = any(listener.wants_values for listener in BUS.listeners)
-                log.print_names(PRINTED.globs)
-                log.connect()
-                sys.stdout.flush()  # names may be printed from C
-        except Exception:
-            BUS.finding(own_fault("preparing to log the launches of C++ wrappers, which are not recorded"))
-            log = None
-        if log is None:
-            yield
-            return
-        entries: deque[Entry] = deque()
-        has_returned = False
-        try:
-            with log.listening(ROOM if wants_values else 0), range_if_profiled(CPP_RANGE):
-                try:
-                    yield
-                    has_returned = True
-                finally:
-                    with contained("reading the log of C++ wrappers"):
-                        entries.extend(log.take())
-        finally:  # also where the program failed: what happened before is recorded
-            with contained("recording the launches of C++ wrappers"), range_if_profiled(OWN_RANGE):
-                if has_returned and not entries:
-                    BUS.finding(Finding("unseen-graph", unseen))
-                self._replay(
-                    entries, PastLaunches(self._points, wants_values=wants_values, origin=origin), inputs
-                )
-
-    def _replay(self, entries: deque[Entry], past: PastLaunches, inputs: Sequence[Any]) -> None:
-        here = BUS.here
-        before = here.graph_call, here.in_graph
-        try:
-            while entries:
-                entry = entries.popleft()  # so that its copies can go
-                if entry.moment == BEGIN and before[0] < 0:
-                    here.graph_call = BUS.graph_call(self._graph(entry), BUS.phase(), 0, inputs)
-                    here.in_graph += 1
-                past.add(entry)
-            past.close()
-        finally:
-            here.graph_call, here.in_graph = before
-
-    def _graph(self, entry: Entry) -> Graph:
-        with self._lock:
-            known = self._graphs.get(id(entry.meta))
-            if known is None:
-                source = str(entry.meta.get("source", ""))
-                known = Graph(next(self._ids), "inference", str(entry.meta.get("title", "")), source=source)
-                self._graphs[id(entry.meta)] = known
-            return known
+        return Listening(self._heard, origin, unseen, inputs)
 
 
 class CppWrapped:
@@ -214,10 +123,8 @@ class CppWrapped:
         self.settled: object = None
         self.namespace: dict[str, Any] = {}
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        with self._wrappers.listening(self._origin, _TOO_EARLY):
-            yield
+    def running(self) -> Listening:
+        return self._wrappers.listening(self._origin, _TOO_EARLY)
 
     def follow(self, ended: int = -1) -> None: ...
     def look_at(self, inputs: Any) -> None: ...

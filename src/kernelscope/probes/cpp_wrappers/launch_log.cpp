@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <deque>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -31,22 +31,29 @@ struct Record {
   int32_t moment;
   const char* meta;
   int64_t ns;
-  std::vector<Value> values;
+  size_t first, count; // of its values
 };
 
 enum { BEFORE = 0, AFTER = 1, BIRTH = 2, BEGIN = 3, END = 4 };
 
 // What one thread listens to: a wrapper may call another one, through an operator of the user's.
 struct Heard {
-  std::deque<Record> records;
+  std::vector<Record> records;
+  std::vector<Value> values;
+  size_t taken; // records
   int64_t room; // bytes of values that may still be copied
+  void clear() { records.clear(), values.clear(), taken = 0; }
 };
 
 thread_local std::vector<Heard> heard;
-thread_local Record taken;
+thread_local Heard spare; // its memory is used again
 thread_local int64_t asked_at = 0;
+thread_local std::string summary; // of what this thread has heard
+thread_local std::vector<int64_t> starts; // of its launches
 std::mutex lock; // of all that follows
 std::unordered_set<std::string> texts; // of metas: the library that they come from may be unloaded
+std::unordered_map<const char*, const char*> kept_as; // by where such a text lies, while no library comes or goes
+uint64_t changes_of_libraries = 0; // at that time
 std::vector<std::string> globs;
 std::atomic<bool> prints{false};
 
@@ -57,8 +64,52 @@ int64_t now() {
 }
 
 const char* kept(const char* meta) {
-  // By its text and not only by its address: another library may have been loaded there since.
-  return texts.emplace(meta).first->c_str();
+  const char*& known = kept_as[meta];
+  if (known == nullptr) known = texts.emplace(meta).first->c_str();
+  return known;
+}
+
+// Bytes of one element, by c10::ScalarType; 0 for those that launch_log.py does not know.
+int64_t bytes_of(int32_t dtype) {
+  static const int8_t sizes[] = {1, 1, 2, 4, 8, 2, 4, 8, 4, 8, 16, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0,
+                                 1, 1, 1, 1, 2, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+  return dtype >= 0 && dtype < (int32_t)sizeof(sizes) ? sizes[dtype] : 0;
+}
+
+template <class T> void put(const T& value) { summary.append(reinterpret_cast<const char*>(&value), sizeof(value)); }
+
+// Memory is named by the order in which it is met: another execution may find the same somewhere else.
+struct Memories {
+  std::vector<std::pair<int64_t, int32_t>> named; // by where it begins; few, so a list is quick
+  int32_t count = 0;
+  void put_name(int64_t begins, bool is_new) {
+    for (auto& each : named)
+      if (each.first == begins) {
+        if (is_new) each.second = count++;
+        return put(each.second);
+      }
+    named.emplace_back(begins, count);
+    put(count++);
+  }
+};
+
+// False for a value of which no other execution can be known to have the same.
+bool put_value(const Value& value, Memories& memories, bool is_new) {
+  if (value.type != 3) {
+    const int64_t words[] = {value.type, value.arg, value.integer};
+    put(words);
+    if (value.type == 2) put(value.real);
+    return true;
+  }
+  int64_t bytes = bytes_of(value.dtype);
+  if (bytes == 0 || value.dims > 16 || value.tensor != nullptr) return false;
+  const int64_t words[] = {value.type,         value.arg,  value.dtype,  value.device_type,
+                           value.device_index, value.dims, value.offset, value.nbytes};
+  put(words);
+  summary.append(reinterpret_cast<const char*>(value.sizes), value.dims * sizeof(int64_t));
+  summary.append(reinterpret_cast<const char*>(value.strides), value.dims * sizeof(int64_t));
+  memories.put_name(reinterpret_cast<int64_t>(value.data) - value.offset * bytes, is_new);
+  return true;
 }
 
 // The names by which a kernel may be asked for stand first in its meta: "name\tother\t…\n".
@@ -93,8 +144,10 @@ void tell(int32_t moment, const char* meta, const Value* values, int64_t count) 
   if (prints.load(std::memory_order_acquire) && (moment == BEFORE || moment == AFTER)) print_name(moment, meta);
   for (int64_t i = 0; i < count; i++)
     if (values[i].tensor != nullptr) heard.back().room -= values[i].nbytes;
-  heard.back().records.push_back(
-      Record{moment, kept(meta), moment == AFTER ? asked_at : now(), std::vector<Value>(values, values + count)});
+  Heard& to = heard.back();
+  to.records.push_back(
+      Record{moment, kept(meta), moment == AFTER ? asked_at : now(), to.values.size(), (size_t)count});
+  to.values.insert(to.values.end(), values, values + count);
 }
 
 struct Hooks {
@@ -109,10 +162,49 @@ extern "C" {
 const void* kernelscope_hooks() { return &the_hooks; }
 
 // This thread listens from now on, and values are copied until `bytes` of them wait to be taken.
-void kernelscope_begin(int64_t bytes) { heard.push_back(Heard{{}, bytes}); }
+void kernelscope_begin(int64_t bytes) {
+  heard.push_back(std::move(spare));
+  heard.back().clear();
+  heard.back().room = bytes;
+}
 
-// All has been taken.
-void kernelscope_end() { heard.pop_back(); }
+// This thread listens no more. 0, and it still does, if copies have not been taken.
+int32_t kernelscope_end() {
+  Heard& last = heard.back();
+  for (size_t i = last.taken; i < last.records.size(); i++)
+    for (size_t k = 0; k < last.records[i].count; k++)
+      if (last.values[last.records[i].first + k].tensor != nullptr) return 0;
+  spare = std::move(last);
+  heard.pop_back();
+  return 1;
+}
+
+// Everything that this thread has heard and not taken, but for times and addresses, as bytes that are equal for
+// executions that are recorded alike; and when each launch began. No bytes where that cannot be said.
+int64_t kernelscope_summary(const char** bytes, const int64_t** began, int64_t* launches) {
+  summary.clear(), starts.clear();
+  if (heard.empty()) return 0;
+  Memories memories;
+  const auto& values = heard.back().values;
+  const Record* launch = nullptr; // that has begun
+  auto was_there = [&](int32_t arg) {
+    for (size_t i = 0; launch != nullptr && i < launch->count; i++)
+      if (values[launch->first + i].arg == arg && values[launch->first + i].type == 3) return true;
+    return false;
+  };
+  for (const auto& record : heard.back().records) {
+    put(record.moment), put(record.meta);
+    if (record.moment == BEFORE) starts.push_back(record.ns), launch = &record;
+    for (size_t i = 0; i < record.count; i++) {
+      const Value& value = values[record.first + i];
+      bool is_new = record.moment == BIRTH || (record.moment == AFTER && !was_there(value.arg));
+      if (!put_value(value, memories, is_new)) return 0;
+    }
+    if (record.moment == AFTER) launch = nullptr;
+  }
+  *bytes = summary.data(), *began = starts.data(), *launches = (int64_t)starts.size();
+  return (int64_t)summary.size();
+}
 
 // Changes whenever a library is loaded or unloaded.
 uint64_t kernelscope_libraries() {
@@ -123,7 +215,9 @@ uint64_t kernelscope_libraries() {
         return 1; // every entry has the same
       },
       &changes);
-  return changes;
+  std::lock_guard<std::mutex> guard(lock);
+  if (changes != changes_of_libraries) kept_as.clear();
+  return changes_of_libraries = changes;
 }
 
 void kernelscope_print_names(int32_t on, const char* given) {
@@ -140,14 +234,13 @@ void kernelscope_print_names(int32_t on, const char* given) {
 
 // The next record of this thread; 0 if there is none.
 int32_t kernelscope_take(int32_t* moment, const char** meta, int64_t* ns, const Value** values, int64_t* count) {
-  if (heard.empty() || heard.back().records.empty()) return 0;
-  taken = std::move(heard.back().records.front());
-  heard.back().records.pop_front();
-  *moment = taken.moment;
-  *meta = taken.meta;
-  *ns = taken.ns;
-  *values = taken.values.data();
-  *count = (int64_t)taken.values.size();
+  if (heard.empty() || heard.back().taken == heard.back().records.size()) return 0;
+  const Record& record = heard.back().records[heard.back().taken++];
+  *moment = record.moment;
+  *meta = record.meta;
+  *ns = record.ns;
+  *values = heard.back().values.data() + record.first;
+  *count = (int64_t)record.count;
   return 1;
 }
 }

@@ -136,13 +136,22 @@ template <class P> void add(Values& to, int32_t arg, bool after, bool copies, co
   }
 }
 
-// `copied` has a bit for each argument whose values are wanted.
+template <class T> struct IsMadeByLaunch : std::false_type {};
+template <class P> struct IsMadeByLaunch<Handles<P>> : std::true_type {};
+
+// `copied` has a bit for each argument whose values are wanted. Where none are, a launch that is over has shown
+// everything before it began but for what it has made.
 template <class... T>
 void tell(const Hooks* to, int32_t moment, const char* meta, int64_t room, uint64_t copied, const T&... args) {
   Values values(room);
   values.all.reserve(sizeof...(args));
   int32_t i = 0;
-  ((add(values, i, moment != BEFORE, room > 0 && ((copied >> (i < 63 ? i : 63)) & 1) != 0, args), i++), ...);
+  auto add_one = [&](const auto& arg) {
+    if (room > 0 || moment != AFTER || IsMadeByLaunch<std::decay_t<decltype(arg)>>::value)
+      add(values, i, moment != BEFORE, room > 0 && ((copied >> (i < 63 ? i : 63)) & 1) != 0, arg);
+    i++;
+  };
+  (add_one(args), ...);
   to->tell(moment, meta, values.all.data(), static_cast<int64_t>(values.all.size()));
 }
 

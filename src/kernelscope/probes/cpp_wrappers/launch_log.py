@@ -5,8 +5,7 @@ from __future__ import annotations
 import _ctypes
 import ctypes
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -101,25 +100,29 @@ class LaunchLog:
         self._library.kernelscope_begin.argtypes = [ctypes.c_int64]
         self._library.kernelscope_libraries.restype = ctypes.c_uint64
         self._library.kernelscope_print_names.argtypes = [ctypes.c_int32, ctypes.c_char_p]
+        self._library.kernelscope_summary.restype = ctypes.c_int64
         self._libraries = -1  # how many had been loaded and unloaded when it last connected
+        self._names: tuple[str, ...] | None = None  # that are printed
         self._others: set[tuple[str, str]] = set()  # not instrumented
 
     def computes(self) -> bool:
         return self._library.kernelscope_hooks() is not None
 
-    @contextmanager
-    def listening(self, room: int) -> Iterator[None]:
-        """To wrappers that run on this thread; copies of values may take this many bytes."""
+    def begin(self, room: int) -> None:
+        """Listen to wrappers that run on this thread; copies of values may take this many bytes."""
         self._library.kernelscope_begin(room)
-        try:
-            yield
-        finally:
-            for _ in self.take():  # what is left is dropped
+
+    def end(self) -> None:
+        """Listen no more; what was not taken is dropped."""
+        while not self._library.kernelscope_end():  # copies of values are left
+            for _ in self.take():
                 pass
-            self._library.kernelscope_end()
 
     def print_names(self, globs: tuple[str, ...] | None) -> None:
         """Have names printed before each launch, from where no Python runs; with None, not any more."""
+        if globs == self._names:
+            return
+        self._names = globs
         self._library.kernelscope_print_names(globs is not None, "\n".join(globs or ()).encode())
 
     def connect(self) -> None:
@@ -148,6 +151,16 @@ class LaunchLog:
         finally:
             _ctypes.dlclose(library._handle)  # its owner may unload it
 
+    def summary(self) -> tuple[bytes, Sequence[int]]:
+        """What was logged on this thread without times and addresses, and when each launch began.
+
+        Executions whose bytes are equal are recorded alike. There are none where that cannot be known.
+        """
+        text, starts, launches = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_int64)(), ctypes.c_int64()
+        results = [ctypes.byref(each) for each in (text, starts, launches)]
+        size = self._library.kernelscope_summary(*results)
+        return (ctypes.string_at(text, size), starts[: launches.value]) if size else (b"", ())
+
     def take(self) -> Iterator[Entry]:
         """What was logged on this thread, in order; each entry once."""
         moment, ns, count = ctypes.c_int32(), ctypes.c_int64(), ctypes.c_int64()
@@ -164,7 +177,7 @@ _LIBRARY = OnDemand(LaunchLog)
 
 def launch_log() -> LaunchLog | None:
     """The one of this process; None where it cannot be built, and then `why_no_log` says why."""
-    return _LIBRARY.get()
+    return _LIBRARY.loaded or _LIBRARY.get()
 
 
 def why_no_log() -> str:

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import torch
 
-from kernelscope.events import Arg, Finding, Frame, Role, TensorSpec
+from kernelscope.events import Arg, Finding, Frame, Graph, Role, SteadySite, TensorSpec
 from kernelscope.fingerprint.torch_bits import quiet
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.describe import describe, interned
+from kernelscope.probes.describe import describe, interned, plain
 from kernelscope.probes.launch import LaunchPoint
 from kernelscope.probes.own_work import own_fault, unseen
 
@@ -37,6 +37,9 @@ class PastLaunches:
         self._pending: Entry | None = None  # a launch that has begun
         self._uncopied = 0  # arguments without values
         self._unknown: set[str] = set()  # arguments that could not be read, and why
+        self.launched: list[tuple[Graph | None, SteadySite]] = []  # with the graph that begins there
+        self.begins: Graph | None = None  # with the next launch
+        self.can_repeat = True  # every launch was recorded, inside a graph call
 
     def add(self, entry: Entry) -> None:
         if entry.moment == BIRTH:
@@ -69,12 +72,17 @@ class PastLaunches:
             with torch.no_grad():
                 flat, left, point = unseen(self._prepared, before, after)
         except Exception:
+            self.can_repeat = False
             BUS.finding(own_fault(f"describing {before.names[0]}"))
             return
         took = after.ns - before.ns if after is not None else -1
         happening = _Happening(left, failed=after is None)
         with suppress(_DidNotReturn):  # its caller got the real error
             BUS.run(point, flat, happening, (), {"started_ns": before.ns, "took_ns": took})
+        scalars = tuple(plain(flat[i]) for i in point.scalars)
+        self.launched.append((self.begins, SteadySite(point.site, happening.uninitialised, scalars=scalars)))
+        self.begins = None
+        self.can_repeat &= happening.is_over and BUS.here.graph_call >= 0
 
     def _prepared(
         self, before: Entry, after: Entry | None
@@ -165,6 +173,8 @@ class _Happening:
     def __init__(self, left: list[tuple[torch.Tensor, torch.Tensor]], *, failed: bool) -> None:
         self._left: list[tuple[torch.Tensor, torch.Tensor]] | None = left
         self._failed = failed
+        self.uninitialised: tuple[int, ...] = ()  # arguments that it found so
+        self.is_over = False
 
     def __call__(self, **times: int) -> None:
         if self._failed:
@@ -175,6 +185,8 @@ class _Happening:
             for tensor, contents in self._left:
                 _fill(tensor, contents)
         self._left = None
+        if BUS.here.launch is not None:
+            self.uninitialised, self.is_over = BUS.here.launch.uninitialised, True
 
 
 def _fill(tensor: torch.Tensor, contents: torch.Tensor) -> None:

@@ -94,6 +94,7 @@ class RunRows:
         wanted = list({call.graph_call for call, _ in planned})
         first: dict[int, int] = dict(self._spread("first_slots", "graph_call", wanted))
         for call, layout in planned:
+            call.scalars = self._layouts[layout].scalars
             if call.graph_call in first:
                 call.fingerprinter = self._fingerprints
                 spell_out(call, self._layouts[layout], first[call.graph_call])
