@@ -101,6 +101,15 @@ def library() -> None:
     torch._C._aoti.AOTIModelContainerRunnerCpu(path, 1).run([x()])
 
 
+def eager_operator() -> None:
+    kernels = torch.library.Library("aten", "IMPL")
+    try:
+        kernels._impl_with_aoti_compile("abs", "CPU")
+        torch.abs(x())
+    finally:
+        kernels._destroy()
+
+
 def exported() -> None:
     torch.export.export(Model(), (x(),)).module()(x())
 
@@ -305,6 +314,7 @@ WAYS = [
     Way("nothing but a function under `torch.compiler.disable`", only_disabled, 0, "nothing-compiled", "torch.compiler.disable", seen=NONE),
     Way("`torch.jit` (TorchScript)", scripted, 0, "nothing-compiled", "TorchScript", seen=NONE),
     Way("an exported program's module, not compiled", exported, 0, "nothing-compiled", "torch.compile", seen=NONE),
+    Way("eager operators that AOTInductor compiles (`Library._impl_with_aoti_compile`)", eager_operator, 0, "unseen-graph", "AOTInductor", needs="library.Library._impl_with_aoti_compile", is_slow=True, seen=NONE),
     Way("a backend of one's own that makes kernels of an unknown kind", lambda: torch.compile(f, backend=lambda graph, inputs: graph.forward)(x()), 0, "nothing-compiled", "backend", seen=NONE),
     Way('an artifact of `torch.compiler.precompile` with `backend="eager"`', precompiled("eager"), 0, "ran-in-eager", 'backend="eager"', needs="compiler.precompile", seen=NONE),
 ]  # fmt: skip

@@ -66,7 +66,7 @@ def test_on_disk_they_are_the_same(compiled: Callable[..., Any], tmp_path: Path)
             for _ in range(EXECUTIONS):
                 compiled(torch.ones(4, 8), torch.ones(8, 8))
         runs.append(run)
-    in_memory, on_disk = runs[0], kernelscope.load(runs[1].path)
+    in_memory, on_disk = runs[0], kernelscope.load(tmp_path / "run.kscope")
     assert _executions(on_disk) == _executions(in_memory)
     assert columns_of(on_disk).left.tolist() == columns_of(in_memory).left.tolist(), "their numbers differ"
 
@@ -108,7 +108,7 @@ def _noted(run: Run) -> int:
 
 def _executions(run: Run) -> list[list[dict[str, Any]]]:
     """What the calls of each graph call say."""
-    found: dict[int, list[dict[str, Any]]] = {}
+    found: dict[int | None, list[dict[str, Any]]] = {}
     for call in run.calls:
         found.setdefault(call.graph_call, []).append(
             {

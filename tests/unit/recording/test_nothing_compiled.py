@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -167,6 +169,26 @@ def test_it_is_turned_off_for_a_part() -> None:
 def test_torchs_own_scripts_are_not_the_programs() -> None:
     torch.compile(lambda x: torch.func.jvp(torch.sin, (x,), (x,)))(X)  # for which torch scripts functions
     assert "TorchScript" not in told(lambda: plus(X))
+
+
+_SCRIPT_AFTER_COMPILED = """
+import torch, kernelscope
+def plus(x): return x + 1
+torch.compile(plus)(torch.ones(4))
+scripted = torch.jit.trace(plus, (torch.ones(4),))
+with kernelscope.record() as run:
+    scripted(torch.ones(4))
+(finding,) = run.findings
+print(finding.message)
+"""
+
+
+def test_a_script_beside_functions_that_were_compiled_before() -> None:
+    """In a process of its own: torch keeps what was scripted."""
+    command = [sys.executable, "-c", _SCRIPT_AFTER_COMPILED]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "1 function compiled before" in said
+    assert "TorchScript" in said
 
 
 def test_dynamo_gave_up() -> None:

@@ -122,7 +122,8 @@ class Listening:
         if self._range is not None:
             self._range.__exit__(kind, error, trace)
         entries: deque[Entry] = deque()
-        summary, starts = b"", ()
+        summary = b""
+        starts: Sequence[int] = ()
         try:
             try:
                 if kind is None and not self._wants_values and notes_are_enough():

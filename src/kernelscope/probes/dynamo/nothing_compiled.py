@@ -132,7 +132,7 @@ def _why_nothing_of_before(earlier: EarlierFrames) -> str:
         return (
             f"{counted(earlier.compiled, 'function')} compiled before the recording opened, and no kernel of "
             f"theirs ran in it: they were not called, their backend makes none, or Dynamo had left them to "
-            f"Python{left}; open it before the first calls to learn which. {_SEE_OPERATORS}"
+            f"Python{left}{_scripts()}; open it before the first calls to learn which. {_SEE_OPERATORS}"
         )
     return (
         f"Dynamo looked at {counted(earlier.tried, 'function')} before the recording opened, and compiled "

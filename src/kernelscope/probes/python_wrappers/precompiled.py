@@ -20,6 +20,7 @@ from kernelscope.probes.patching import Patch, PatchSet
 from .compiled_graphs import CompiledGraphs
 
 _HOME = "torch._precompile"
+_OF_EAGER = ("load_aoti_eager_cache", "aoti_compile_with_persistent_cache")
 _INNER = "_inner_call"  # the global that holds Inductor's own `call`; the functions around it look it up
 _TOO_EARLY = (
     "an artifact of torch.compiler.precompile ran that was loaded before this recording began, so its "
@@ -40,6 +41,11 @@ _BY_ITSELF = (
 _MADE_BY_PROGRAM = (
     "kernels that {by} makes with Inductor's AsyncCompile are not recorded where the program launches them "
     "itself: only the wrappers of compiled graphs are observed"
+)
+_EAGER_OPERATOR = (
+    "aten operators were given kernels that AOTInductor compiles (Library._impl_with_aoti_compile: {name}); "
+    "what these launch is not recorded, because torch runs them without Python. "
+    'ops="all" (on the command line --ops all) records each operator as one call'
 )
 _TORCH = str(Path(torch.__file__).parent)
 
@@ -66,7 +72,11 @@ class PrecompiledArtifacts(PatchSet):
     """The probe: while a recording is open, an artifact's graph is called the way compiled graphs are."""
 
     def __init__(self, graphs: CompiledGraphs) -> None:
-        super().__init__(Patch("torch._inductor.async_compile:AsyncCompile.wait", self._around_wait))
+        super().__init__(
+            Patch("torch._inductor.async_compile:AsyncCompile.wait", self._around_wait),
+            *(Patch(f"torch._inductor.aoti_eager:{name}", self._around_eager_operator) for name in _OF_EAGER),
+        )
+        self._knows_precompile = False
         self._graphs = graphs
         self._artifacts: list[ArtifactGraph] = []
         # By `forward` of each artifact that was seen while it was loaded: torch does not keep the text.
@@ -74,7 +84,8 @@ class PrecompiledArtifacts(PatchSet):
         self._followed: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def install(self) -> None:
-        if len(self.patches) == 1 and importlib.util.find_spec(_HOME) is not None:
+        if not self._knows_precompile and importlib.util.find_spec(_HOME) is not None:
+            self._knows_precompile = True
             self.patches += [
                 Patch(f"{_HOME}:_make_inlined_forward", self._around_load),
                 Patch(f"{_HOME}:PrecompiledModule.__call__", self._around_call),
@@ -104,6 +115,15 @@ class PrecompiledArtifacts(PatchSet):
             return original(makers, scope)
 
         return wait
+
+    def _around_eager_operator(self, original: Any) -> Any:
+        """Called by torch's C++ when it looks for such a kernel, and when it has one compiled."""
+
+        def found(namespace: str, name: str, *args: Any, **kwargs: Any) -> Any:
+            BUS.finding(Finding("unseen-graph", _EAGER_OPERATOR.format(name=f"{namespace}.{name}")))
+            return original(namespace, name, *args, **kwargs)
+
+        return found
 
     def _around_load(self, original: Any) -> Any:
         def load(python_code: str, *args: Any, **kwargs: Any) -> Any:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from kernelscope.events import CPP_RANGE, Finding
 from kernelscope.model.audit import Audit
@@ -128,4 +129,16 @@ def is_work(name: str) -> bool:
     if packet is None or operator in _NOT_WORK:
         return False
     overloads = [getattr(packet, each) for each in packet.overloads()]
+    if namespace == "aten" and all(map(_launches_nothing_itself, overloads)):
+        return False
     return not is_view(packet) and not any(map(is_birth, overloads))
+
+
+def _launches_nothing_itself(overload: OpOverload) -> bool:
+    """A view, or composed of operators that the profiler lists too; of none in the case of unused dropout."""
+    schema, key = overload._schema, torch._C.DispatchKey.CompositeImplicitAutograd
+    name = f"{schema.name}.{schema.overload_name}".removesuffix(".")
+    try:
+        return overload.is_view or torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+    except RuntimeError:  # TorchScript alone has it
+        return True
