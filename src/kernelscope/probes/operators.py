@@ -200,3 +200,13 @@ _VIEWS_WITHOUT_ALIAS_INFO = {
     "_c10d_functional._wrap_tensor_autograd.default",
 }
 _BIRTHS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
+
+
+def launches_nothing_itself(overload: OpOverload) -> bool:
+    """A view, or composed of operators that the profiler lists too; of none in the case of unused dropout."""
+    schema, key = overload._schema, torch._C.DispatchKey.CompositeImplicitAutograd
+    name = f"{schema.name}.{schema.overload_name}".removesuffix(".")
+    try:
+        return overload.is_view or torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+    except RuntimeError:  # TorchScript alone has it
+        return True

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from kernelscope.events import CPP_RANGE, Finding
 from kernelscope.model.audit import Audit
@@ -22,7 +21,7 @@ from kernelscope.probes.eager.profilers import (
     profiler_is_running,
     tracing,
 )
-from kernelscope.probes.operators import is_birth, is_view
+from kernelscope.probes.operators import is_birth, is_view, launches_nothing_itself
 from kernelscope.probes.own_work import own_fault
 
 from .claims import HostEvent, is_call, operators
@@ -129,16 +128,6 @@ def is_work(name: str) -> bool:
     if packet is None or operator in _NOT_WORK:
         return False
     overloads = [getattr(packet, each) for each in packet.overloads()]
-    if namespace == "aten" and all(map(_launches_nothing_itself, overloads)):
+    if namespace == "aten" and all(map(launches_nothing_itself, overloads)):
         return False
     return not is_view(packet) and not any(map(is_birth, overloads))
-
-
-def _launches_nothing_itself(overload: OpOverload) -> bool:
-    """A view, or composed of operators that the profiler lists too; of none in the case of unused dropout."""
-    schema, key = overload._schema, torch._C.DispatchKey.CompositeImplicitAutograd
-    name = f"{schema.name}.{schema.overload_name}".removesuffix(".")
-    try:
-        return overload.is_view or torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
-    except RuntimeError:  # TorchScript alone has it
-        return True
