@@ -8,6 +8,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernelscope.shadowing.reference.flex_attention import made_gradients
 from kernelscope.shadowing.reference.subgraphs import with_batched_graphs
 
 
@@ -39,3 +40,15 @@ def test_casts_are_not_made_for_each_element() -> None:
     assert results[1].dtype == torch.float16
     assert calls[0] > 128  # torch has no rule for this operator
     assert calls[1] < 10
+
+
+def test_only_captured_tensors_that_have_a_gradient_get_one() -> None:
+    def gradients(score: torch.Tensor, *others: torch.Tensor) -> list[torch.Tensor | None]:
+        indices, (slopes, bias) = others[:4], others[4:]
+        assert len(indices) == 4
+        return [score * slopes, None, None, None, None, None, bias * score]
+
+    zero = torch.tensor(0)
+    graph = make_fx(gradients)(torch.ones(()), zero, zero, zero, zero, torch.ones(()), torch.ones(()))
+    assert made_gradients(graph) == [False, True]
+    assert made_gradients(None) is None

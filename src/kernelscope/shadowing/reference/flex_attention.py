@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from .node_kinds import value_of
 
 _FORWARD, _BACKWARD = "flex_attention", "flex_attention_backward"
+_SCORE_ARGUMENTS = 5  # of a score function, before the tensors that it captures: score, b, h, q_idx, kv_idx
 _SCORES_AT_ONCE = 1 << 26  # elements: half a gigabyte in float64
 
 Mask = Callable[..., torch.Tensor]
@@ -75,17 +76,28 @@ def _later_rows(function: Any, before: int, start: int) -> Any:
 
 
 def _backward(target: Any, fake: Any, *args: Any) -> Any:
-    *before, block_mask, scale, options, score_buffers, mask_buffers = args
-    # Gradients are wanted of those that the compiler had a gradient for.
+    *before, joint, block_mask, scale, options, score_buffers, mask_buffers = args
+    # Gradients are wanted of those that the compiler had a gradient for, and that the score function has.
     wanted = fake[3] if isinstance(fake, tuple | list) and len(fake) > 3 else ()
+    made = made_gradients(joint)
     score_buffers = tuple(
-        buffer.detach().requires_grad_(i < len(wanted) and isinstance(wanted[i], torch.Tensor))
+        buffer.detach().requires_grad_(
+            i < len(wanted) and isinstance(wanted[i], torch.Tensor) and (made is None or made[i])
+        )
         if isinstance(buffer, torch.Tensor) and buffer.is_floating_point()
         else buffer
         for i, buffer in enumerate(score_buffers)
     )
     mask = (*block_mask[:-1], _mask(block_mask))
-    return target(*before, mask, scale, options, score_buffers, tuple(mask_buffers))
+    return target(*before, joint, mask, scale, options, score_buffers, tuple(mask_buffers))
+
+
+def made_gradients(joint: Any) -> list[bool] | None:
+    """By captured tensor: whether the graph of the score function's gradients has one; None: no graph."""
+    if not isinstance(joint, GraphModule):
+        return None
+    returned: Any = joint.graph.output_node().args[0]
+    return [isinstance(each, Node) for each in returned[_SCORE_ARGUMENTS:]]
 
 
 def _mask(block_mask: Sequence[Any]) -> Mask:
