@@ -134,6 +134,7 @@ PATCHED_FUNCTIONS = [
     ("torch.autograd.profiler", ("_run_on_profiler_start", "_run_on_profiler_stop")),
     ("torch._inductor.compile_fx", ("compile_fx", "_recursive_pre_grad_passes")),
     ("torch._inductor.graph", ("make_fallback",)),
+    ("torch._inductor.aoti_eager", ("aoti_compile_with_persistent_cache", "load_aoti_eager_cache")),
     ("torch._precompile", ("_make_inlined_forward",)),
     ("torch._tensor_str", ("_str",)),
     ("torch._dynamo.convert_frame", ("format_error_msg",)),

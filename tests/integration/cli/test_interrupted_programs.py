@@ -13,8 +13,7 @@ PROGRAM = """
 import sys, time, torch
 
 torch.ones(3)
-print("ready", flush=True)
-time.sleep(60)
+print("ready", flush=True); time.sleep(60)
 """
 
 
@@ -39,4 +38,4 @@ def test_the_exit_status_is_that_of_ctrl_c(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "was interrupted with Ctrl-C at " in shown.stdout
-    assert "train.py:6" in shown.stdout
+    assert "train.py:5" in shown.stdout
