@@ -11,16 +11,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .registry import drawn, pair, seeded, train
+from .registry import drawn, heads, pair, seeded, train
 from .small_model import data, loss_of, plain, small_model
 
 _ROWS, _LENGTH, _WIDTH, _HEADS = 2, 12, 32, 4
 _SIZE = _WIDTH // _HEADS
 _BF16 = torch.bfloat16
-
-
-def _heads(x: torch.Tensor, count: int = _HEADS) -> torch.Tensor:
-    return x.unflatten(-1, (count, -1)).transpose(1, 2)
 
 
 def _decoded(how: str, dtype: torch.dtype = torch.float32) -> Any:
@@ -40,7 +36,7 @@ def _decoded(how: str, dtype: torch.dtype = torch.float32) -> Any:
     keys, values, made = [], [], []
     for start in range(0, _LENGTH, length):
         part = F.layer_norm(x[:, start : start + length], (_WIDTH,))
-        q, k, v = (_heads(part @ w) for w in weights[:3])
+        q, k, v = (heads(part @ w) for w in weights[:3])
         keys.append(turned(k, start))
         values.append(v)
         mask = torch.arange(start + length) <= torch.arange(start, start + length)[:, None]
@@ -237,7 +233,7 @@ def _alibi(how: str, dtype: torch.dtype = torch.float32) -> Any:
     """Scores with a slope for each head."""
     x = drawn(_ROWS, _LENGTH, _WIDTH, dtype=dtype)
     weight = (drawn(3 * _WIDTH, _WIDTH, seed=70) / 5).to(dtype).requires_grad_()
-    q, k, v = (_heads(each) for each in F.linear(x, weight).chunk(3, -1))
+    q, k, v = (heads(each) for each in F.linear(x, weight).chunk(3, -1))
     slopes = 2.0 ** -torch.arange(1, _HEADS + 1)
     places = torch.arange(_LENGTH)
     far = (places[:, None] - places).clamp_min(0)

@@ -36,6 +36,10 @@ def seeded(seed: int = 0) -> None:
     torch.manual_seed(seed)
 
 
+def heads(x: torch.Tensor, count: int = 4) -> torch.Tensor:
+    return x.unflatten(-1, (count, -1)).transpose(1, 2)
+
+
 def drawn(*sizes: int, seed: int = 3, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """The same numbers in each dtype, but for rounding."""
     return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed)).to(dtype)

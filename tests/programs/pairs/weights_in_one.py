@@ -8,15 +8,11 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from .registry import drawn, pair
+from .registry import drawn, heads, pair
 
 _ROWS, _LENGTH, _WIDTH, _HEADS = 2, 12, 32, 4
 _SIZE = _WIDTH // _HEADS
 _BF16 = torch.bfloat16
-
-
-def _heads(x: torch.Tensor, count: int = _HEADS) -> torch.Tensor:
-    return x.unflatten(-1, (count, -1)).transpose(1, 2)
 
 
 def _layout(how: str, dtype: torch.dtype = torch.float32) -> Any:
@@ -39,19 +35,19 @@ def _layout(how: str, dtype: torch.dtype = torch.float32) -> Any:
     optimizer = torch.optim.AdamW([*weights, out], lr=1e-2)
     for _ in range(2):
         if how == "apart":
-            q, k, v = (_heads(F.linear(x, weight)) for weight in weights)
+            q, k, v = (heads(F.linear(x, weight)) for weight in weights)
         elif how == "one":
-            q, k, v = (_heads(each) for each in F.linear(x, weights[0]).chunk(3, -1))
+            q, k, v = (heads(each) for each in F.linear(x, weights[0]).chunk(3, -1))
         elif how == "last first":
-            v, k, q = (_heads(each) for each in F.linear(x, weights[0]).chunk(3, -1))
+            v, k, q = (heads(each) for each in F.linear(x, weights[0]).chunk(3, -1))
         elif how == "columns":
-            q, k, v = (_heads(each) for each in (x @ weights[0]).split(_WIDTH, -1))
+            q, k, v = (heads(each) for each in (x @ weights[0]).split(_WIDTH, -1))
         elif how == "by heads":
             made = F.linear(x, weights[0]).view(_ROWS, _LENGTH, _HEADS, 3, _SIZE)
             q, k, v = (made[..., i, :].transpose(1, 2) for i in range(3))
         else:
             made = F.linear(x, weights[0]).view(_ROWS, _LENGTH, _WIDTH, 3)
-            q, k, v = (_heads(made[..., i]) for i in range(3))
+            q, k, v = (heads(made[..., i]) for i in range(3))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         y = F.linear(mixed.transpose(1, 2).flatten(2), out)
         y.float().square().mean().backward()
