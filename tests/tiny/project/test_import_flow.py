@@ -77,7 +77,7 @@ PRIVATE_TORCH = {
     "shadowing/regions/eager_run.py": "evaluates graphs without modes",
     "shadowing/draws/eager_draws.py": "a mode that sees each operator; torch's decompositions",
     "shadowing/regions/function_run.py": "which of our modes is at work",
-    "shadowing/regions/operator_modes.py": "modes that see each operator",
+    "shadowing/regions/modes/operator_modes.py": "modes that see each operator",
     "shadowing/regions/region.py": "whether a functorch transform is running",
     "shadowing/session.py": "evaluates graphs without modes",
     "shadowing/steps/tape.py": "a mode that sees each operator; torch's decompositions",

@@ -12,7 +12,8 @@ from torch.library import Library
 import kernelscope
 from kernelscope.shadowing.reference.custom_operators import OnlyDeclaredWrites, copied_as_it_lies, is_custom
 from kernelscope.shadowing.reference.written_arguments import write_back
-from kernelscope.shadowing.regions.operator_modes import Notes, Wide, WritesToInput
+from kernelscope.shadowing.regions.modes.operator_modes import Notes, WritesToInput
+from kernelscope.shadowing.regions.modes.wide_mode import Wide
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernelscope.shadowing.regions.operator_modes import Wide
+from kernelscope.shadowing.regions.modes.wide_mode import Wide
 
 X = torch.tensor([1.5, 2.5, -3.25, 8.0])
 EXACT: list[Callable[[torch.Tensor], torch.Tensor]] = [

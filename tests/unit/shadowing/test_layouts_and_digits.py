@@ -10,7 +10,7 @@ import torch
 from kernelscope.shadowing.reference.layouts import aligned, with_aligned_bias
 from kernelscope.shadowing.reference.small_errors.library_digits import library_rounding
 from kernelscope.shadowing.regions.comparison import compare_layouts
-from kernelscope.shadowing.regions.operator_modes import Wide
+from kernelscope.shadowing.regions.modes.wide_mode import Wide
 from kernelscope.shadowing.regions.padding import is_padded, padded
 from kernelscope.shadowing.regions.second_opinion import is_explained
 

@@ -24,7 +24,7 @@ from kernelscope.shadowing.generator_state import seeded
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.small_errors.rounding import eps_of
 from kernelscope.shadowing.regions.copies import Snapshot
-from kernelscope.shadowing.regions.operator_modes import Notes
+from kernelscope.shadowing.regions.modes.operator_modes import Notes
 from kernelscope.shadowing.steps.blame import Blame, arguments_in_words
 from kernelscope.shadowing.steps.difference import Difference
 from kernelscope.shadowing.steps.lines import frames_of

@@ -18,9 +18,9 @@ from kernelscope.shadowing.reference.small_errors.rounding import eps_of, widen
 from kernelscope.shadowing.reference.written_arguments import unwritten
 
 from .copies import tensors_within
-from .decomposed import Decomposed, is_same_in_double
 from .eager_run import Eager, EagerRun
-from .operator_modes import Notes
+from .modes.decomposed import Decomposed, is_same_in_double
+from .modes.operator_modes import Notes
 from .padding import is_padded
 from .region import Difference
 from .second_opinion import is_explained
@@ -218,7 +218,7 @@ def compare_layouts(
             continue
         if _strides(one) != _strides(other) and not (pads and is_padded(one, other)):
             reason = f"its strides are {tuple(one.stride())}, and in eager {tuple(other.stride())}"
-            if other._is_view() and _same_order(_strides(one), _strides(other)):
+            if other._base is not None and _same_order(_strides(one), _strides(other)):
                 note(f"{what} is a view, and Inductor keeps only the order of its strides: {reason}.")
                 continue
             found.append(Difference(what, reason, None, index, "layout"))

@@ -24,7 +24,8 @@ from kernelscope.shadowing.program_state import own_autograd_state
 from kernelscope.shadowing.reference.small_errors.rounding import eps_of
 
 from .copies import Copied, Snapshot
-from .operator_modes import Noisy, Notes, Wide
+from .modes.operator_modes import Noisy, Notes
+from .modes.wide_mode import Wide
 
 Call = Callable[[list[Any]], Any]
 Mode = Notes | Wide

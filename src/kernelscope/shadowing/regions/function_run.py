@@ -26,7 +26,8 @@ from kernelscope.shadowing.generator_state import untouched_random_numbers
 
 from .copies import with_memory
 from .eager_run import one_thread
-from .operator_modes import Noisy, Notes, Wide, WritesToInput
+from .modes.operator_modes import Noisy, Notes, WritesToInput
+from .modes.wide_mode import Wide
 
 _T = TypeVar("_T")
 

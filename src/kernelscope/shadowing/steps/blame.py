@@ -20,7 +20,7 @@ from kernelscope.shadowing.checks.judge import judge
 from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.reference.small_errors.rounding import eps_of, rounding_of, widen
-from kernelscope.shadowing.regions.operator_modes import Wide
+from kernelscope.shadowing.regions.modes.wide_mode import Wide
 
 from .lines import Located, frames_of, frames_of_operator
 

@@ -18,7 +18,7 @@ from kernelscope.shadowing.checks.judge import judge
 from kernelscope.shadowing.checks.verdict_record import Verdict
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.regions.copies import Snapshot
-from kernelscope.shadowing.regions.operator_modes import Wide
+from kernelscope.shadowing.regions.modes.wide_mode import Wide
 
 from .correspondence import (
     described_inputs,

@@ -20,7 +20,8 @@ from kernelscope.shadowing.reference.node_kinds import can_be_left_out, effect_o
 from kernelscope.shadowing.reference.small_errors.rounding import eps_of
 from kernelscope.shadowing.reference.written_arguments import unwritten, write_back
 from kernelscope.shadowing.regions.copies import Snapshot
-from kernelscope.shadowing.regions.operator_modes import Notes, Wide
+from kernelscope.shadowing.regions.modes.operator_modes import Notes
+from kernelscope.shadowing.regions.modes.wide_mode import Wide
 from kernelscope.shadowing.regions.second_opinion import judge_whole
 
 from .difference import Compared, Difference

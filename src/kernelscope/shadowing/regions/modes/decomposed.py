@@ -12,7 +12,7 @@ import torch
 
 from kernelscope.probes.compiler_steps.decompositions import decomposition_of
 
-from .operator_modes import Wide
+from .wide_mode import Wide
 
 _SAME = 1e-4  # of what small errors change: float64 has 29 more bits than float32
 
