@@ -61,9 +61,9 @@ class IsaPrecheck:
     def _build_all(self) -> None:
         with suppress(Exception):  # Inductor tries again, and reports what fails
             for isa in _instructions():
-                self._build(isa)
+                self.build(isa)
 
-    def _build(self, isa: Any) -> None:
+    def build(self, isa: Any) -> None:
         """Does what `VecISA.check_build` does before it loads the library."""
         from torch._inductor import codecache, cpu_vec_isa
         from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions

@@ -87,7 +87,7 @@ class Notifier:
         self.after_detach: Callable[[Listener], None] | None = None
         self._graph_calls = itertools.count()  # their numbers in the order of beginning, with gaps
         self.site_ids = itertools.count()
-        self._kernels: dict[tuple[str, str, str], Kernel] = {}
+        self.kernels: dict[tuple[str, str, str], Kernel] = {}
         self._kernel_ids = itertools.count()
         self._lock = threading.Lock()
 
@@ -106,7 +106,7 @@ class Notifier:
             self.refresh()
             if not self.listeners:
                 self.storages.clear()
-                self._kernels = {}
+                self.kernels = {}
                 if not self.executing:
                     self.steady_sites = {}
         if self.after_detach is not None:
@@ -138,7 +138,7 @@ class Notifier:
 
     def kernel(self, name: str, kind: str, producer: str, source: str = "") -> Kernel:
         source_hash = _source_hash(source, name) if source else ""
-        key, kernels = (name, kind, source_hash), self._kernels
+        key, kernels = (name, kind, source_hash), self.kernels
         known = kernels.get(key)
         if known is None:
             made = Kernel(next(self._kernel_ids), name, kind, producer, source, source_hash)

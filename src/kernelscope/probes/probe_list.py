@@ -58,7 +58,7 @@ class Probes:
         self._operators = EagerOperators()
         self.stages = CompileStages()
         self._stages_users = 0
-        self._installed: list[Probe] = []
+        self.installed: list[Probe] = []
         self._moved: list[str] = []  # why probes are off
         self._users = 0
         self._lock = threading.RLock()
@@ -136,7 +136,7 @@ class Probes:
             self._moved.append(f"{type(probe).__name__} is off: {error.what}")
             warnings.warn(self._moved[-1], RuntimeWarning, stacklevel=_USERS_LINE)
         else:
-            self._installed.append(probe)
+            self.installed.append(probe)
 
     def _install_operators(self, strict: bool) -> list[str]:
         try:
@@ -160,8 +160,8 @@ class Probes:
 
     def _remove_all(self) -> None:
         self._moved.clear()
-        while self._installed:
-            self._installed.pop().remove()
+        while self.installed:
+            self.installed.pop().remove()
 
     def forget_in_child(self) -> None:
         """A forked child does not record: it puts back what its parent's recordings had replaced."""

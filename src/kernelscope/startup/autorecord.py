@@ -54,7 +54,7 @@ def _start(wanted: AutoRecord) -> None:
     _started = True
     settle_run(wanted.path)
     atexit.register(_end_as_interrupted)  # the first to be registered is the last to be called
-    after_import("torch", lambda: _open(wanted))
+    after_import("torch", lambda: open_recording(wanted))
 
 
 def start_printer() -> None:
@@ -85,7 +85,7 @@ def is_helper(argv: list[str]) -> bool:
 
 
 @printed_at_most()
-def _open(wanted: AutoRecord) -> None:
+def open_recording(wanted: AutoRecord) -> None:
     from kernelscope.errors import NoGil, RunError
     from kernelscope.probes.eager.loader_workers import LoaderWorkers
     from kernelscope.probes.probe_list import check_gil

@@ -26,7 +26,7 @@ def network_of(folder: Path, mounts: str | None = None) -> str:
 
     mounts  the text of /proc/self/mounts; left out, it is read
     """
-    kind = file_system_of(folder, _mounted() if mounts is None else mounts)
+    kind = file_system_of(folder, mounted() if mounts is None else mounts)
     return kind if kind in _NETWORKS else ""
 
 
@@ -45,7 +45,7 @@ def file_system_of(folder: Path, mounts: str) -> str:
     return found
 
 
-def _mounted() -> str:
+def mounted() -> str:
     try:
         return _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:  # not Linux

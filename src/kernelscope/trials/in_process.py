@@ -47,7 +47,7 @@ class InProcessTrials:
     def __init__(self, program: Program, check: Check, caches: Path, *, prints_errors: bool = False) -> None:
         self._prints_errors = prints_errors
         self._program, self._check, self._caches = program, check, caches
-        self._binaries = SharedBinaries(caches / "binaries", *_caches_of_this_machine())
+        self._binaries = SharedBinaries(caches / "binaries", *caches_of_this_machine())
         self._cache: Path | None = None
         self._open: ExitStack | None = None
         self._settings: Settings | None = None  # of what is compiled now
@@ -190,7 +190,7 @@ def _fresh_cache(folder: Path) -> Any:
     return utils.fresh_cache(dir=str(folder))
 
 
-def _caches_of_this_machine() -> list[Path]:
+def caches_of_this_machine() -> list[Path]:
     """The program's own cache, unless other kinds of processors may have built what lies there, too."""
     folder = _cache_folder()
     return [] if network_of(folder) else [folder]

@@ -10,7 +10,7 @@ from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
 from kernelscope.store.stored_run import StoredRun
 
-_PAGE = 5000  # calls read at once
+PAGE = 5000  # calls read at once
 _FEW = 1000
 
 
@@ -49,7 +49,7 @@ class CallFilter:
             yield run.select(**chosen, first=self.first)  # type: ignore[arg-type]
             return
         few = _FEW if self.changed else self.limit + 1  # how many of them changed something is not known
-        size = min(_PAGE, few) if self.limit else _PAGE
+        size = min(PAGE, few) if self.limit else PAGE
         first = self.first
         while page := run.select(**chosen, first=first, limit=size):  # type: ignore[arg-type]
             yield page

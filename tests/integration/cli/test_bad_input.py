@@ -301,7 +301,7 @@ def test_a_fault_after_the_first_launch_does_not_reach_the_program(monkeypatch: 
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise LookupError("planted")
 
-    monkeypatch.setattr(wrapper_launches, "_seen", broken)
+    monkeypatch.setattr(wrapper_launches, "seen_launch", broken)
     compiled, x = torch.compile(lambda x: x.sin() + 41), torch.ones(3)
     with kernelscope.record() as run:
         for _ in range(3):

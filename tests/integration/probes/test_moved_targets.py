@@ -118,8 +118,8 @@ def nothing_left(leftovers: Callable[[], list[str]]) -> Callable[[], None]:
 
         assert not leftovers()
         assert not BUS.listeners
-        assert PROBES._users == 0
-        assert not PROBES._installed
+        assert not PROBES.are_used
+        assert not PROBES.installed
 
     return check
 

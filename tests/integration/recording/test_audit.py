@@ -55,7 +55,7 @@ def test_a_gap_of_the_recorder_is_found(monkeypatch: pytest.MonkeyPatch) -> None
         return not is_extern and wrapper_calls.is_launch(path, namespace, kernels)
 
     monkeypatch.setattr(hooked_wrapper, "is_launch", blind)
-    monkeypatch.setattr(hooked_wrapper, "_TEXTS", {})
+    monkeypatch.setattr(hooked_wrapper, "KNOWN_WRAPPERS", {})
     torch._dynamo.reset()
     compiled = torch.compile(program)
     with kernelscope.record(audit=True) as run:

@@ -77,7 +77,7 @@ def test_a_thousand_recordings_leave_nothing(
     assert not [r for r in runs if r() is not None]
     assert len(gc.get_objects()) - objects < 1500  # the weak references themselves are a thousand
     assert BUS.storages.count == 0
-    assert not BUS._kernels
+    assert not BUS.kernels
     assert not leftovers()
 
 

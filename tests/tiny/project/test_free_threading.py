@@ -41,7 +41,7 @@ def test_a_program_that_shall_be_recorded_ends(tmp_path: Path, capsys: pytest.Ca
     wanted = autorecord_from_environment({"KERNELSCOPE_RUN": str(tmp_path / "a.kscope")})
     assert wanted is not None
     with pytest.raises(SystemExit) as ended:
-        autorecord._open(wanted)
+        autorecord.open_recording(wanted)
     assert ended.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("kernelscope: cannot record: this Python runs without")

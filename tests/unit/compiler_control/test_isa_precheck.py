@@ -74,7 +74,7 @@ def test_flags_that_change_while_inductor_checks(monkeypatch: pytest.MonkeyPatch
         flags.append(isa.build_arch_flags())
 
     mine = cpu_vec_isa.VecAVX2()
-    monkeypatch.setattr(IsaPrecheck, "_build", build)
+    monkeypatch.setattr(IsaPrecheck, "build", build)
     monkeypatch.setattr(cpu_vec_isa, "x86_isa_checker", lambda: ["avx2", "avx512"])
     monkeypatch.setattr(cpu_vec_isa, "supported_vec_isa_list", [mine, cpu_vec_isa.VecAMX()])
     precheck = IsaPrecheck()

@@ -180,5 +180,5 @@ def test_a_library_of_another_processor_is_not_taken(
 def test_a_cache_that_other_machines_may_write_to_is_not_read(
     kind: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_systems, "_mounted", lambda: f"server:/home / {kind} rw 0 0\n")
-    assert len(in_process._caches_of_this_machine()) == count
+    monkeypatch.setattr(file_systems, "mounted", lambda: f"server:/home / {kind} rw 0 0\n")
+    assert len(in_process.caches_of_this_machine()) == count

@@ -312,7 +312,7 @@ def test_a_damaged_run_leaves_no_half_file(sample: StoredRun, tmp_path: Path) ->
 def test_memory_does_not_grow_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many pages need no more than two, the one that is written and the one that is being read."""
     run = write_long_run(tmp_path / "long.kscope", 4_000)
-    monkeypatch.setattr("kernelscope.views.call_filter._PAGE", 500)
+    monkeypatch.setattr("kernelscope.views.call_filter.PAGE", 500)
 
     def peak(limit: int, name: str) -> int:
         tracemalloc.start()

@@ -78,7 +78,7 @@ def test_findings_of_a_kind_have_an_end(document: RunDocument, monkeypatch: pyte
     assert everything["left_out"] == {}
     assert (everything["looked_at"], everything["of"]) == (40, 40)
     assert "nan" in {f["kind"] for f in everything["found"]}  # not only what was noted
-    monkeypatch.setattr("kernelscope.report.content.findings._MOST", 0)
+    monkeypatch.setattr("kernelscope.report.content.findings.MOST_SHOWN", 0)
     found = document.findings()
     assert found["found"] == []
     assert sum(found["left_out"].values()) == len(everything["found"])
@@ -171,7 +171,7 @@ class TestSources:
     def test_a_file_that_is_too_large(
         self, document: RunDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("kernelscope.report.content.sources._LARGEST", 10)
+        monkeypatch.setattr("kernelscope.report.content.sources.LARGEST_FILE", 10)
         file = tmp_path / "model.py"
         file.write_text("y = x.relu()\n")
         assert self.sources(document, file, 1, "y = x.relu()") == [[1, "y = x.relu()"]]

@@ -217,8 +217,10 @@ def _aliases(inputs: Any) -> _Aliases | None:
 
 _Notes: TypeAlias = tuple[frozenset[str], bool]  # hooks that are noted, and whether their ends are reported
 _NONE: _Notes = frozenset(), False
-_TEXTS: dict[tuple[str, bool, _Notes], tuple[Wrapper, Codes]] = {}  # a long one takes a second to read
-_TEXTS_AT_MOST = 256
+KNOWN_WRAPPERS: dict[
+    tuple[str, bool, _Notes], tuple[Wrapper, Codes]
+] = {}  # a long one takes a second to read
+_WRAPPERS_AT_MOST = 256
 
 
 def read_with_births(source: str, namespace: dict[str, Any]) -> tuple[Wrapper, Codes]:
@@ -231,7 +233,7 @@ def _read(
 ) -> tuple[Wrapper, Codes]:
     path = str(namespace.get("__file__", "<wrapper>"))
     key = path, births, notes
-    known = _TEXTS.get(key)
+    known = KNOWN_WRAPPERS.get(key)
     if known is not None and known[0].source == source:
         return known
 
@@ -244,9 +246,9 @@ def _read(
     with uncollected():
         wrapper = Wrapper(source, path, choose)
         codes = hooked(wrapper, path, noted, ends=ends)
-    while len(_TEXTS) >= _TEXTS_AT_MOST:
-        del _TEXTS[next(iter(_TEXTS))]
-    _TEXTS[key] = wrapper, codes
+    while len(KNOWN_WRAPPERS) >= _WRAPPERS_AT_MOST:
+        del KNOWN_WRAPPERS[next(iter(KNOWN_WRAPPERS))]
+    KNOWN_WRAPPERS[key] = wrapper, codes
     return wrapper, codes
 
 

@@ -236,7 +236,7 @@ class WrapperLaunches:
                 if point.steady is not None and hook not in seen:
                     is_notable = is_plain and point.is_leaf and not point.scalars
                     is_notable &= not callsite.elsewhere  # a note has the stream of the graph call
-                    seen[hook] = _seen(callsite, point, result, args, kwargs) if is_notable else None
+                    seen[hook] = seen_launch(callsite, point, result, args, kwargs) if is_notable else None
             except Exception:
                 seen[hook] = None  # its launches are recorded in full each time
                 BUS.finding(own_fault(f"describing {name}"))
@@ -280,7 +280,7 @@ class WrapperLaunches:
         return self._once_steady(callsite, kernel.name, func, look)
 
 
-def _seen(
+def seen_launch(
     callsite: Callsite, point: LaunchPoint, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> SeenLaunch:
     assert point.steady is not None

@@ -19,7 +19,7 @@ _GRAVE = (
     "watch", "nondeterministic-kernel",
 )  # fmt: skip
 _PLAIN = ("graph-break", "recompile")  # not wrong, but often not wanted
-_MOST = 500  # of one kind; the others are counted
+MOST_SHOWN = 500  # of one kind; the others are counted
 
 
 def noticed(run: StoredRun, calls: Sequence[KernelCall]) -> Form:
@@ -34,8 +34,10 @@ def noticed(run: StoredRun, calls: Sequence[KernelCall]) -> Form:
     for form in sorted(found, key=lambda form: _RANK[form["level"]]):
         kinds.setdefault(form["kind"], []).append(form)
     return {
-        "found": [form for forms in kinds.values() for form in forms[:_MOST]],
-        "left_out": {kind: len(forms) - _MOST for kind, forms in kinds.items() if len(forms) > _MOST},
+        "found": [form for forms in kinds.values() for form in forms[:MOST_SHOWN]],
+        "left_out": {
+            kind: len(forms) - MOST_SHOWN for kind, forms in kinds.items() if len(forms) > MOST_SHOWN
+        },
         "looked_at": looked,
         "of": len(run),
     }

@@ -16,7 +16,7 @@ from kernelscope.stages.records import Stage
 from kernelscope.store.stored_run import StoredRun
 
 Line = tuple[str, int]
-_LARGEST = 2_000_000  # bytes
+LARGEST_FILE = 2_000_000  # bytes
 
 
 class Sources:
@@ -65,7 +65,7 @@ class Sources:
 def _read(file: str, quotes: Mapping[int, str]) -> list[str] | None:
     path = Path(file)
     try:
-        if path.suffix != ".py" or not quotes or not path.is_file() or path.stat().st_size > _LARGEST:
+        if path.suffix != ".py" or not quotes or not path.is_file() or path.stat().st_size > LARGEST_FILE:
             return None
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except (OSError, ValueError):
