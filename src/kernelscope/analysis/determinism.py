@@ -147,7 +147,7 @@ def _with_replay(suspect: Suspect, replay: Any) -> Suspect:
     if replay.kernel_name != suspect.kernel_name:
         return replace(suspect, not_replayed=f"{replay.kernel_name} was called instead")
     return replace(
-        suspect, replays=replay.times, replays_differed=replay.differed, reads_unwritten=replay.unwritten,
+        suspect, replays=replay.times, replays_differed=replay.differed, reads_unwritten=replay.uninitialised,
         not_replayed=replay.error,
     )  # fmt: skip
 

@@ -35,7 +35,7 @@ class Flows:
 
     def follow(self, call: KernelCall, tag: Any = None) -> list[Flow]:
         """Where each of its inputs came from, as far as a call before it wrote that."""
-        storages, roles, dead = call.storages, call.roles, set(call.uninitialised)
+        storages, roles, uninitialised = call.storages, call.roles, set(call.uninitialised)
         found, written = [], []
         for i, arg in enumerate(call.arguments):
             if arg.tensor is None:
@@ -45,7 +45,7 @@ class Flows:
                 keys.append(storages[i][0])
             if call.graph_call is not None and arg.wrapper_name:
                 keys.append((call.graph_call, arg.wrapper_name))
-            if roles[i] in ("in", "inout") and i not in dead:
+            if roles[i] in ("in", "inout") and i not in uninitialised:
                 producer = self._writer(keys)
                 if producer is not None and producer[0] != call.index:
                     found.append(Flow(producer[0], producer[1], i, producer[2]))

@@ -36,7 +36,7 @@ class ReplayNote:
     times: int
     differed: int
     arguments: tuple[str, ...]
-    unwritten: bool
+    uninitialised: bool
     error: str
 
 

@@ -26,12 +26,12 @@ class Replay:
     times: int = 0
     differed: int = 0  # of these, with the same contents everywhere
     arguments: tuple[str, ...] = ()  # those that differed
-    unwritten: bool = False  # it differs with the contents of memory that held nothing yet
+    uninitialised: bool = False  # it differs with the contents of uninitialised memory
     error: str = ""  # why it could not be replayed
 
     @property
     def is_confirmed(self) -> bool:
-        return bool(self.differed or self.unwritten)
+        return bool(self.differed or self.uninitialised)
 
 
 class Replayer(RunAgain):
@@ -70,14 +70,14 @@ class Replayer(RunAgain):
                 pair = (kept[i].cpu(), left[i].cpu().clone())
                 self.examples.setdefault(call.index, {})[launch.site.args[i].name] = pair
             differing |= dict.fromkeys(other, 1)
-        unwritten: list[int] = []
+        by_contents: list[int] = []
         if not differed and launch.uninitialised:
             for fill in (poison, torch.Tensor.zero_):
                 again = hashes(self._launch(launch, found, fill))
-                unwritten += [i for i in first if again.get(i) != first[i]]
+                by_contents += [i for i in first if again.get(i) != first[i]]
         args = launch.site.args
-        names = tuple(args[i].name for i in sorted(differing or dict.fromkeys(unwritten)))
-        return Replay(call.index, launch.site.kernel.name, self._times, differed, names, bool(unwritten))
+        names = tuple(args[i].name for i in sorted(differing or dict.fromkeys(by_contents)))
+        return Replay(call.index, launch.site.kernel.name, self._times, differed, names, bool(by_contents))
 
     def _launch(self, launch: Launch, found: Memory, fill: Any = None) -> dict[int, torch.Tensor]:
         found.put_back()

@@ -42,7 +42,10 @@ class RunRows:
             }
             if not self._database().why_not_made_here:
                 return found
-            return {id: (replace(at, origin=foreign(at.origin)), dead) for id, (at, dead) in found.items()}
+            return {
+                id: (replace(at, origin=foreign(at.origin)), uninitialised)
+                for id, (at, uninitialised) in found.items()
+            }
 
     @cached_property
     def graphs(self) -> dict[int, Graph]:
