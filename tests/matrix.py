@@ -59,7 +59,7 @@ SELECTION = {
         "tests/integration/recording/test_profiler.py::test_a_schedule",
         "tests/integration/debug_mode/test_compiled_listings.py::test_compiled_listing",
         "tests/integration/values/test_values.py::test_saved_files_are_what_the_kernels_had",
-        "tests/integration/probes/test_cpp_wrappers.py::test_odd_arguments_with_cpp_wrapper",
+        "tests/integration/probes/cpp_wrappers/test_cpp_wrappers.py::test_odd_arguments_with_cpp_wrapper",
         "tests/integration/probes/test_collectives.py",
         "tests/integration/bisection/test_bisect_command.py::test_a_script_is_bisected",
         "tests/gcu/recorded/test_recording.py",
@@ -67,11 +67,11 @@ SELECTION = {
         "tests/gcu/backend/test_numbers_in_operators.py::test_limits_that_do_not_fit_do_what_this_torch_does",
     ],
     "interpreted": [
-        "tests/interpreted/test_compiled_user_triton.py",
-        "tests/interpreted/test_cuda_engine.py",
-        "tests/interpreted/test_scan.py",
+        "tests/interpreted/user_triton/test_compiled_user_triton.py",
+        "tests/interpreted/fingerprint/test_cuda_engine.py",
+        "tests/interpreted/fingerprint/test_scan.py",
     ],
-    KERNELS: ["tests/unit/fingerprint/test_cuda_kernels.py"],
+    KERNELS: ["tests/unit/fingerprint/cuda/test_cuda_kernels.py"],
 }
 
 

@@ -18,12 +18,12 @@ APART = ("tests/integration/repro/test_repro_faults.py",)
 # Those that take longest begin first: else one process has a long file left when the others are done.
 LONGEST = (
     "tests/integration/docs/test_docs.py",
-    "tests/integration/probes/test_aoti_packages.py",
+    "tests/integration/probes/cpp_wrappers/test_aoti_packages.py",
     "tests/integration/stages/",
-    "tests/integration/probes/test_cpp_wrappers.py",
+    "tests/integration/probes/cpp_wrappers/test_cpp_wrappers.py",
     "tests/browser/",
     "tests/integration/repro/test_repro_scripts.py",
-    "tests/unit/fingerprint/test_cuda_kernels.py",
+    "tests/unit/fingerprint/cuda/test_cuda_kernels.py",
     "tests/integration/recording/test_recorded_programs.py",
     "tests/integration/shadowing/test_shadow.py",
     "tests/integration/reduction/",

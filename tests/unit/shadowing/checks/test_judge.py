@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from tests.unit.shadowing.decisions import DTYPES, decide
+from tests.unit.shadowing.checks.decisions import DTYPES, decide
 
 from kernelscope.shadowing.checks.judge import judge
 from kernelscope.shadowing.checks.verdict_record import Verdict

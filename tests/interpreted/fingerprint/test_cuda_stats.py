@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 import triton.language as tl
-from tests.interpreted.test_cuda_engine import InterpretedEngine as HashingEngine
-from tests.interpreted.test_planned_fingerprints import InterpretedKernel
+from tests.interpreted.fingerprint.test_cuda_engine import InterpretedEngine as HashingEngine
+from tests.interpreted.fingerprint.test_planned_fingerprints import InterpretedKernel
 from tests.support.stats_reference import assert_close, reference, sample
 
 from kernelscope.fingerprint.cuda import engine as cuda

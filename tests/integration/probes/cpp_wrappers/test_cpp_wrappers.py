@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch._inductor
 import torch._inductor.config as inductor
-from tests.integration.probes.cpp_wrapper_operators import X, pair, raise_by, twice
+from tests.integration.probes.cpp_wrappers.cpp_wrapper_operators import X, pair, raise_by, twice
 
 import kernelscope
 from kernelscope.fingerprint import fingerprint

@@ -7,7 +7,15 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from tests.integration.probes.repeated_steps import bits, by_name, compiled, position, role, thrice, whole
+from tests.integration.probes.roles.repeated_steps import (
+    bits,
+    by_name,
+    compiled,
+    position,
+    role,
+    thrice,
+    whole,
+)
 from tests.support.torch_release import RELEASE
 from torch import Tensor
 from torch._inductor import config as inductor_config

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from tests.integration.recording.forked_child import in_child
 from tests.integration.recording.loaded_wrappers import wrapper_codes
+from tests.integration.recording.threads.forked_child import in_child
 
 import kernelscope
 from kernelscope.config import Config

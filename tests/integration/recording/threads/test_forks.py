@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.recording.forked_child import in_child
+from tests.integration.recording.threads.forked_child import in_child
 
 import kernelscope
 from kernelscope.probes.bus import BUS

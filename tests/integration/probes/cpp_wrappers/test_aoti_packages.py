@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch._inductor
-from tests.integration.probes.cpp_wrapper_operators import X, twice
+from tests.integration.probes.cpp_wrappers.cpp_wrapper_operators import X, twice
 
 import kernelscope
 from kernelscope.config import FILTERED, PRINTER
@@ -23,7 +23,7 @@ from kernelscope.probes.cpp_wrappers.launch_log import loaded_libraries
 from kernelscope.store.stored_run import load
 from kernelscope.values import WatchHit, observe, watch
 
-SRC = Path(__file__).parents[3] / "src"
+SRC = Path(__file__).parents[4] / "src"
 
 
 class Model(torch.nn.Module):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch._inductor
-from tests.integration.probes.cpp_wrapper_operators import X, pair, raise_by
+from tests.integration.probes.cpp_wrappers.cpp_wrapper_operators import X, pair, raise_by
 
 import kernelscope
 from kernelscope.probes.cpp_wrappers.cpp_text import input_names

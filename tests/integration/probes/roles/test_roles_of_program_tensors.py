@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from tests.integration.probes.repeated_steps import bits, compiled, thrice, whole
+from tests.integration.probes.roles.repeated_steps import bits, compiled, thrice, whole
 from torch import Tensor
 
 import kernelscope

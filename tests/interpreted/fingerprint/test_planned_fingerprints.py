@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.interpreted.test_cuda_engine import InterpretedEngine
+from tests.interpreted.fingerprint.test_cuda_engine import InterpretedEngine
 
 from kernelscope.fingerprint.cuda import engine as cuda
 from kernelscope.fingerprint.cuda import planned_layouts

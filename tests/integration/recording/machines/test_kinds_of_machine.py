@@ -25,7 +25,7 @@ from kernelscope.trials.outcome import PASSED
 from kernelscope.trials.settings import Settings
 from kernelscope.trials.trial_processes import Workers, folder_to_compile_in
 
-CHOREO = Path(__file__).parents[2] / "gcu" / "choreo" / "co" / "scalars_and_spans.co"
+CHOREO = Path(__file__).parents[3] / "gcu" / "choreo" / "co" / "scalars_and_spans.co"
 NO_HOME = {"HOME": "/dev/null/home", "XDG_CACHE_HOME": ""}
 FOUR_GB = 4 << 30
 # Where Python looks for a folder for temporary files, and where those of the tests are.

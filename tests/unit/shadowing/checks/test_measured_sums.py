@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.shadowing.decisions import DTYPES
+from tests.unit.shadowing.checks.decisions import DTYPES
 
 from kernelscope.shadowing.checks.measure import LIBRARY, Sums, is_equal, sums, sums_by_torch
 
