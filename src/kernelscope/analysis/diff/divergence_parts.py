@@ -24,7 +24,8 @@ UNINITIALISED = "uninitialised"  # the kind of a source
 class Source:
     """Where an input that differs came from."""
 
-    kind: str  # "call", "graph-input", "unowned-write", "generator", "number", "form", UNINITIALISED, "outside"
+    # "call", "graph-input", "unowned-write", "generator", "number", "form", UNINITIALISED, "outside"
+    kind: str
     text: str
     index_a: int | None = None
     index_b: int | None = None

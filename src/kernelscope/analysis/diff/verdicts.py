@@ -9,7 +9,14 @@ from kernelscope.analysis.alignment.identity import kernel_key
 from kernelscope.analysis.random_operators import draws, leaves_memory_unwritten
 from kernelscope.model.call import KernelCall
 
-from .divergence_parts import DIFFERENT_CONFIG, DIFFERENT_KERNEL, INPUTS_DIFFER, NONDETERMINISTIC, UNINITIALISED, Source
+from .divergence_parts import (
+    DIFFERENT_CONFIG,
+    DIFFERENT_KERNEL,
+    INPUTS_DIFFER,
+    NONDETERMINISTIC,
+    UNINITIALISED,
+    Source,
+)
 from .pairs import scalars
 
 _VECTOR = 16  # bytes that a kernel may load at once, if the address is a multiple of it
@@ -37,9 +44,7 @@ def judge(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> Verdict:
     )
 
 
-_MEMORY = Source(
-    UNINITIALISED, "uninitialised memory; write to it before it is read, e.g. with zero_()"
-)
+_MEMORY = Source(UNINITIALISED, "uninitialised memory; write to it before it is read, e.g. with zero_()")
 _GENERATOR = Source("generator", "the state of the random number generator; seed it: torch.manual_seed(0)")
 _OWN_GENERATOR = Source(
     "generator", "the state of the program's own generator; seed it: generator.manual_seed(0)"
