@@ -22,10 +22,10 @@ _LOOKS = "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__"
 _GIVES_UP = "torch._dynamo.convert_frame:format_error_msg"  # called for each error that it does not raise
 _STANCE = "torch._dynamo.decorators:_set_stance"
 _TURNED_OFF = "torch._dynamo.eval_frame:_NullDecorator.__call__"  # what torch.compile then is
-# In the message of a graph break that is not caused by what is written in the function: Dynamo's last look at it,
-# or a transform of torch.func in eager that calls it.
+# In the message of a graph break that is not caused by what is written in the function: Dynamo's last look
+# at it, or a transform of torch.func in eager that calls it.
 _FROM_OUTSIDE = ("recompile limit", "Unsupported functorch tracing attempt")
-_UNDER_A_MODE = "torch dispatch mode"  # in the reason why a function is skipped wherever it is called under one
+_UNDER_A_MODE = "torch dispatch mode"  # in the reason why a function is skipped where it is called under one
 _TORCH = str(Path(torch.__file__).parent)
 _MOST = 1000  # frames that are remembered; a program that compiles so many has no need to ask
 
