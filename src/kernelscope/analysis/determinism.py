@@ -27,7 +27,7 @@ from kernelscope.model.run import Run
 from kernelscope.text.frames import frame_form
 
 from .tensor_errors import Errors, largest
-from .varying_programs import ADVICE, program_difference
+from .varying_programs import advice_for, program_difference
 
 _MOST = 2000  # pairs that are looked into
 
@@ -216,7 +216,7 @@ def _lines(result: DeterminismResult) -> Iterator[str]:
         yield from lines(result.divergence)
         if result.by_the_program:
             yield f"  no kernel is at fault: the program differs by itself: {result.by_the_program}"
-            yield f"  {ADVICE}"
+            yield f"  {advice_for(result.divergence)}"
         elif result.divergence.verdict == INPUTS_DIFFER:
             yield "  no kernel is at fault; start the runs from the same state (seeds, order of data)"
     elif result.divergence:

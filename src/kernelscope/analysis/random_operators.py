@@ -41,3 +41,11 @@ def adopts_memory(kernel_name: str) -> bool:
     """Whether it gives a tensor other memory, whose contents no argument shows: a storage, or a file."""
     parts = kernel_name.replace("::", ".").split(".")
     return "from_file" in parts or any(part.startswith("source_Storage") for part in parts)
+
+
+def leaves_memory_unwritten(kernel_name: str) -> bool:
+    """Whether it makes a tensor larger, and does not write to what it adds."""
+    return not _RESIZES.isdisjoint(kernel_name.replace("::", ".").split("."))
+
+
+_RESIZES = frozenset(("resize", "resize_", "resize_as", "resize_as_", "_resize_output", "_resize_output_"))

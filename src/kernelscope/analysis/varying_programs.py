@@ -11,13 +11,16 @@ from kernelscope.analysis.diff.divergence_parts import (
     EXTRA_CALL,
     INPUTS_DIFFER,
     MISSING_CALL,
+    UNINITIALISED,
 )
 
-ADVICE = "seed every generator, and use neither the clock nor the order of files; then run it again"
+_SEEDS = "seed every generator, and use neither the clock nor the order of files; then run it again"
+_WRITES = "write to the new elements before they are read, e.g. with zero_(); then run it again"
 _BY_SOURCE = {  # where an input that differs came from
     "generator": "it draws random numbers from a generator whose seed differs each time",
     "number": "it passes a number that differs each time",
     "form": "it passes a tensor whose shape, strides or dtype differ each time",
+    UNINITIALISED: "it makes a tensor larger and does not write to the new elements",
     "graph-input": "it makes its input from something that differs each time",
     "outside": "it makes its input from something that differs each time",
 }
@@ -36,6 +39,12 @@ def program_difference(found: Divergence, of_a: Reader, of_b: Reader) -> str:
         if a.source and _without_fractions(a.source) == _without_fractions(b.source):
             return f"a number of its own in the compiled code of call {found.index} differs each time"
     return ""
+
+
+def advice_for(found: Divergence) -> str:
+    """What to do about a program that differs by itself."""
+    is_memory = found.source is not None and found.source.kind == UNINITIALISED
+    return _WRITES if is_memory else _SEEDS
 
 
 def _without_fractions(source: str) -> str:

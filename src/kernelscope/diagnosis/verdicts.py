@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from kernelscope.analysis.determinism import DeterminismResult, Suspect
-from kernelscope.analysis.varying_programs import ADVICE
+from kernelscope.analysis.varying_programs import advice_for
 from kernelscope.bisection.result import BisectResult
 from kernelscope.events import Frame
 from kernelscope.shadowing.script_parent import ScriptAnswer
@@ -189,7 +189,7 @@ def of_variation(answer: Answer, found: DeterminismResult) -> None:
         answer.where = f"first seen at {found.divergence.kernel_name}; no kernel is at fault"
         source = found.divergence.source
         answer.reason = source.text if source is not None else found.divergence.reason
-        answer.next = [ADVICE]
+        answer.next = [advice_for(found.divergence)]
         return
     if first is None:
         answer.how_wrong = found.unexplained or str(found.divergence).partition("\n")[0]

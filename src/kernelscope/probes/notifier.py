@@ -245,7 +245,17 @@ class Notifier:
         self._tell("recording what the compiler did", lambda each: each.compiled(record))
 
     def mark(self, kind: str, text: str) -> None:
-        self._tell("recording a mark", lambda each: each.mark(kind, text))
+        """Several times a step, also where a step is short: so no function and no context are made for it."""
+        here = self.here
+        here.muted += 1
+        try:
+            for listener in self.listeners:
+                try:
+                    listener.mark(kind, text)
+                except Exception:
+                    report(listener, own_fault("recording a mark"))
+        finally:
+            here.muted -= 1
 
     def _met_foreign_memory(self, storage: int) -> None:
         self.mark(FOREIGN_MEMORY, str(storage))

@@ -75,6 +75,8 @@ def _find(name: str) -> ModuleSpec | None:
 
 
 def check_script(path: Path) -> None:
+    if str(path) == "-":
+        raise RunError("a script from standard input (-) is not supported: save it to a file, and name that")
     if path.is_dir():
         if not (path / "__main__.py").is_file():
             raise RunError(f"{path} is a folder without a __main__.py")

@@ -13,6 +13,7 @@ from .verdicts import OwnOperator, kind_of, own_operator
 if TYPE_CHECKING:
     from kernelscope.probes.launch import Launch
 
+_STEPS_WITH_PASSES = ("pre-grad", "joint", "post-grad")  # which of their passes it is, is not known
 Numbers = dict[str, "float | int | str"]
 
 
@@ -60,6 +61,14 @@ class Culprit:
     def is_step(self) -> bool:
         """A step of the compiler is wrong, rather than a launch."""
         return kind_of(self.verdict).is_step
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The commands to go on with: bisect only where the cause is still to be found."""
+        tools, step = kind_of(self.verdict).tools, self.step
+        if not step or step in _STEPS_WITH_PASSES:
+            return tools
+        return () if step == "Dynamo" else tuple(tool for tool in tools if tool != "bisect")
 
     @property
     def own_operator(self) -> OwnOperator | None:

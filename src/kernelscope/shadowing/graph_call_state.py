@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from kernelscope.probes.compilation.lowering import LoweredGraph
 from kernelscope.shadowing.checks.returned_values import Places, Returned, places_of
-from kernelscope.shadowing.culprit import Culprit
+from kernelscope.shadowing.culprit import Culprit, Ran
 from kernelscope.shadowing.reference.graph_walk import concrete_shape
 from kernelscope.shadowing.reference.in_place import InPlace, find_variables, find_writers
 from kernelscope.shadowing.reference.node_kinds import (
@@ -24,7 +24,7 @@ from kernelscope.shadowing.reference.node_kinds import (
     value_of,
     writes,
 )
-from kernelscope.shadowing.reference.places import Holdings, place_of
+from kernelscope.shadowing.reference.places import Holdings, Place, place_of
 from kernelscope.shadowing.reference.wrapper_variables import WrapperText, read_text
 
 Known = tuple[frozenset[str], frozenset[tuple[str, frozenset[Node]]]]  # doubted buffers; nodes, by piece
@@ -42,6 +42,24 @@ class Function:
     late: dict[str, tuple[Node, int]]  # by variable that a loop changes: its value after this line
     doubted: set[str] = field(default_factory=set)  # buffers that do not hold what their origins suggest
     facts: dict[Node, NodeFacts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A launch that wrote to memory."""
+
+    index: int
+    launch: Ran
+    argument: str  # the kernel's name for it
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A value that was overwritten."""
+
+    name: str  # the variable that had it
+    place: Place
+    writer: Writer
 
 
 def read_function(lowered: LoweredGraph, source: str, body: str = "") -> Function:
@@ -101,6 +119,7 @@ class GraphCallState:
             for base in lowered.mutates.values()
             if (node := lowered.nodes.get(base)) is not None and any(map(is_user_kernel, node.users))
         }
+        self.lost: dict[Node, Lost] = {}  # values that a launch has overwritten
         self.unread = Holdings()  # of variables that the wrapper does not read
         self.done: set[str] = set()  # variables that a launch has written to
         self.carried: dict[str, dict[Node, torch.Tensor]] = {}  # by piece: its kernel's inputs
@@ -175,12 +194,14 @@ class GraphCallState:
         self.holds.put(name, node, place)
         return True
 
-    def overwrite(self, tensors: Iterable[Any]) -> None:
-        """A launch writes to these: what their memory held before is gone."""
+    def overwrite(self, tensors: Iterable[Any], writer: Writer | None = None) -> None:
+        """A launch, where it is known which, writes to these: what their memory held before is gone."""
         for place in filter(None, map(place_of, tensors)):
             state: GraphCallState | None = self
             while state is not None:
-                state.holds.overwrite(place)
+                for name, held in state.holds.overwrite(place).items():
+                    if writer is not None and held.node is not None and held.place is not None:
+                        state.lost[held.node] = Lost(name, held.place, writer)
                 state.unread.overwrite(place)
                 state = state._outer
 

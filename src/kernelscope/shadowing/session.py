@@ -183,7 +183,7 @@ class Session(Listener):
                     self.result.add(*check.again(each.inputs(given), behind, gradients))
 
     def _doubted(self, launch: int) -> Culprit | None:
-        return self._launches.doubts.blamed_since(launch)
+        return self._launches.doubts.blamed_since(launch) or self._launches.early.since(launch)
 
     def before(self, launch: Launch) -> Pending | None:
         state = self._states.get(launch.graph_call)

@@ -30,6 +30,7 @@ VERDICTS = {
         VerdictKind("wrong-stage", "changes what the program computes", 0, "stage"),
         VerdictKind("wrong-kernel", "is wrong", 1),
         VerdictKind("foreign-write", "writes to a buffer that is not its output", 1),
+        VerdictKind("early-write", "overwrites what a later kernel needs", 1),
         VerdictKind("uninitialised-read", "reads uninitialised memory", 1),
         VerdictKind("wrong-function", "does not compute what the uncompiled function does", 2, "function"),
         VerdictKind("wrong-result", "does not return what the kernels computed", 1, "wrapper"),

@@ -12,8 +12,9 @@ from tests.programs.pairs.registry import PAIRS
 import kernelscope
 
 _NAMES = (
-    "attention", "experts_and_images", "layers", "low_precision", "master_weights", "other_optimizers",
-    "other_ways", "positions", "settings", "training", "weights_in_one",
+    "attention", "equal_formulas", "experts_and_images", "layers", "low_precision", "master_weights",
+    "norms_and_routers", "other_optimizers", "other_ways", "positions", "settings", "training",
+    "weights_in_one", "windows_and_averages",
 )  # fmt: skip
 _MODULES = [import_module(f"tests.programs.pairs.{name}") for name in _NAMES]
 _QUICK = {
@@ -27,6 +28,8 @@ _QUICK = {
     "gradients of halves, averaged", "NAdam with foreach", "NAdam without foreach",
     "weights with heads side by side, beside one weight", "weights by heads, beside by numbers",
     "weights columns, beside apart", "gate, turns beside one", "a smooth loss by hand",
+    "experts chosen before the softmax, autocast", "normed heads by hand", "group norm by hand",
+    "a window in blocks", "capped scores by einsum",
 }  # fmt: skip
 _QUICK_ERRORS = {
     ("norm by hand", "axis"), ("norm by hand", "weight"), ("gate in one weight", "gelu"),
@@ -36,6 +39,8 @@ _QUICK_ERRORS = {
 }  # fmt: skip
 _TOO_LITTLE = {  # in common to be judged
     "padding with a mask, beside rows alone", "experts, einsum beside each",
+    "sigmoid router, sorted tokens", "sigmoid router, all tokens", "distances, expanded",
+    "distances of differences",
 }  # fmt: skip
 _ERRORS = [(name, error) for name, each in PAIRS.items() for error in each.errors]
 

@@ -206,6 +206,13 @@ def unseeded() -> torch.Generator:
     return made
 
 
+def revealing_memory(x: torch.Tensor) -> torch.Tensor:
+    """As after an allocation: what was there before shows."""
+    memory = torch.zeros(8)
+    memory.numpy()[4:] = next(COUNTS)
+    return memory[:4].resize_as_(torch.ones(8)) * x[0]
+
+
 @pytest.mark.parametrize(
     ("fn", "says"),
     [
@@ -214,6 +221,7 @@ def unseeded() -> torch.Generator:
         (lambda x: x + torch.full((4,), time.time()), "it passes a number that differs each time"),
         (lambda x: x + torch.tensor(list(os.urandom(4))), "it makes its input from"),
         (lambda x: [x.sin() for _ in range(next(COUNTS))], "the calls that it makes differ each time"),
+        (revealing_memory, "it makes a tensor larger and does not write to the new elements"),
         pytest.param(compiled_with_the_time, "a number of its own", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
@@ -224,6 +232,7 @@ def test_a_program_that_differs_by_itself_is_told_so(fn: Callable[[torch.Tensor]
     assert says in result.by_the_program, str(result)
     assert f"no kernel is at fault: the program differs by itself: {result.by_the_program}" in str(result)
     assert result.to_json()["by_the_program"] == result.by_the_program
+    assert ("zero_()" in str(result)) == (fn is revealing_memory)
 
 
 @pytest.mark.parametrize(

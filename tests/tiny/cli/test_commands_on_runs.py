@@ -179,6 +179,7 @@ def test_a_packed_file_cannot_escape(here: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["run", "-"], "a script from standard input (-) is not supported: save it to a file"),
         (["run", "nowhere.py"], "there is no script nowhere.py"),
         (["run", "broken.py"], "broken.py, line 1: invalid syntax"),
         (["run", "-m", "no_such_module"], "there is no module named no_such_module"),

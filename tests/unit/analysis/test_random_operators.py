@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from kernelscope.analysis.random_operators import RANDOM_OPERATORS, adopts_memory, draws, is_random
+from kernelscope.analysis.random_operators import (
+    RANDOM_OPERATORS,
+    adopts_memory,
+    draws,
+    is_random,
+    leaves_memory_unwritten,
+)
 
 
 def test_as_torch_tags_them() -> None:
@@ -50,3 +56,16 @@ def test_operators_that_take_a_storage_have_an_input_that_is_not_seen() -> None:
     assert {name for name in taking if not adopts_memory(name)} == set()
     assert adopts_memory("aten.from_file.default")
     assert not adopts_memory("aten.set_.source_Tensor")
+
+
+def test_operators_that_resize_leave_memory_unwritten() -> None:
+    """All of them but those of sparse tensors, which have their own memory, and one that copies."""
+    resizing = {
+        schema.name.partition("::")[2]
+        for schema in torch._C._jit_get_all_schemas()
+        if schema.name.startswith("aten::") and "resize" in schema.name
+    }
+    dense = {name for name in resizing if "sparse" not in name and "copy" not in name}
+    assert "resize_" in dense
+    assert {name for name in dense if not leaves_memory_unwritten(f"aten.{name}.default")} == set()
+    assert not leaves_memory_unwritten("aten.fill_.Scalar")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -51,6 +52,30 @@ def test_the_first_line_says_where_what_and_how_wrong() -> None:
     assert any("kernelscope reduce train.py --epochs 1" in line for line in lines)
     assert not any("numbers" in line for line in lines)
     assert "numbers    wrong 12, elements 32, gain 0.1" in result.details()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kernel_name", "buffer", "tools"),
+    [
+        ("wrong-stage", "constant_fold_uniform_value", "joint", ["reduce"]),
+        ("wrong-stage", "aten.addmm.default", "decomposition", ["reduce"]),
+        ("wrong-stage", "", "functionalization", ["reduce"]),
+        ("wrong-stage", "", "post-grad", ["bisect", "reduce"]),  # which pass it is, is not known
+        ("wrong-function", "AOTAutograd", "forward", ["reduce"]),
+        ("wrong-function", "Dynamo", "forward", ["report"]),
+        ("wrong-function", "forward", "", ["bisect", "reduce"]),
+        ("wrong-result", "call", "", ["bisect", "reduce"]),
+    ],
+)
+def test_a_step_that_is_named_is_not_searched_for(
+    verdict: str, kernel_name: str, buffer: str, tools: list[str]
+) -> None:
+    result = clean()
+    result.command = ["train.py"]
+    named = {"verdict": verdict, "kernel_name": kernel_name, "buffer": buffer, "kind": "stage"}
+    result.add(dataclasses.replace(culprit(), **named))
+    text = str(result)
+    assert [tool for tool in ("bisect", "reduce", "report") if f" {tool} " in text] == tools, text
 
 
 def test_without_a_script_the_next_step_is_python() -> None:

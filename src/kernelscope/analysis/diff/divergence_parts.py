@@ -17,13 +17,15 @@ MISSING_CALL, EXTRA_CALL = "missing-call", "extra-call"
 VERDICTS = (
     NONDETERMINISTIC, INPUTS_DIFFER, DIFFERENT_KERNEL, DIFFERENT_CONFIG, MISSING_CALL, EXTRA_CALL
 )  # fmt: skip
+UNINITIALISED = "uninitialised"  # the kind of a source
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where an input that differs came from."""
 
-    kind: str  # "call", "graph-input", "unowned-write", "generator", "number", "outside"
+    # "call", "graph-input", "unowned-write", "generator", "number", "form", UNINITIALISED, "outside"
+    kind: str
     text: str
     index_a: int | None = None
     index_b: int | None = None

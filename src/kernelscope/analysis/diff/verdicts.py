@@ -6,10 +6,17 @@ from typing import Any
 
 from kernelscope.analysis.alignment.calls_by_position import Reader
 from kernelscope.analysis.alignment.identity import kernel_key
-from kernelscope.analysis.random_operators import draws
+from kernelscope.analysis.random_operators import draws, leaves_memory_unwritten
 from kernelscope.model.call import KernelCall
 
-from .divergence_parts import DIFFERENT_CONFIG, DIFFERENT_KERNEL, INPUTS_DIFFER, NONDETERMINISTIC, Source
+from .divergence_parts import (
+    DIFFERENT_CONFIG,
+    DIFFERENT_KERNEL,
+    INPUTS_DIFFER,
+    NONDETERMINISTIC,
+    UNINITIALISED,
+    Source,
+)
 from .pairs import scalars
 
 _VECTOR = 16  # bytes that a kernel may load at once, if the address is a multiple of it
@@ -23,6 +30,8 @@ def judge(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> Verdict:
         return DIFFERENT_KERNEL, other, None
     if (other := other_settings(a, b, of_a, of_b)) is not None:
         return DIFFERENT_CONFIG, other, None
+    if leaves_memory_unwritten(a.kernel_name):
+        return INPUTS_DIFFER, "it makes a tensor larger and does not write to the new elements", _MEMORY
     numbers = {a.arg_names[i]: value for i, value in scalars(a).items()}
     if draws(a.kernel_name, numbers):
         is_given = a.kernel_name.endswith("generator") or "generator" in a.arg_names
@@ -35,6 +44,7 @@ def judge(a: KernelCall, b: KernelCall, of_a: Reader, of_b: Reader) -> Verdict:
     )
 
 
+_MEMORY = Source(UNINITIALISED, "uninitialised memory; write to it before it is read, e.g. with zero_()")
 _GENERATOR = Source("generator", "the state of the random number generator; seed it: torch.manual_seed(0)")
 _OWN_GENERATOR = Source(
     "generator", "the state of the program's own generator; seed it: generator.manual_seed(0)"

@@ -6,8 +6,9 @@ So are weights of queries, keys and values, what is computed with them, their gr
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -27,7 +28,9 @@ def tiled(run: ReferenceRun) -> tuple[set[int], set[int]]:
     ours = [flow.values[number] for number in run.unmatched if _is_data(flow.values[number])]
     theirs = [v for v in other.values if v.number not in run.matching.claimed and _is_data(v)]
     here, there = set[int](), set[int]()
-    parts, other_parts = _by_rest(flow, ours), _by_rest(other, theirs)
+    kept = run.matching.kept.tensors
+    parts = _Parts(flow, ours, {each.number: run.unmatched[each.number].tensor for each in ours})
+    other_parts = _Parts(other, theirs, kept)
     for whole in theirs:
         found = next(_tilings(run, other, whole, parts, is_ours=False), None)
         if found:
@@ -47,12 +50,40 @@ def _is_data(value: Value) -> bool:
     return is_real and value.call != LEAF and value.numel >= _FEW and bool(value.shape)
 
 
-def _by_rest(flow: Flow, values: Iterable[Value]) -> dict[_Key, list[Value]]:
-    found: dict[_Key, list[Value]] = defaultdict(list)
-    for value in values:
-        for dim in range(len(value.shape)):
-            found[_key(flow, value.call, value.shape, dim)].append(value)
-    return found
+class _Parts:
+    """Values that may be parts of larger ones."""
+
+    def __init__(self, flow: Flow, values: Iterable[Value], tensors: Mapping[int, torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._by_rest: dict[_Key, list[Value]] = defaultdict(list)
+        self._first_numbers: dict[tuple[_Key, int], tuple[list[int], torch.Tensor]] = {}
+        for value in values:
+            for dim in range(len(value.shape)):
+                self._by_rest[_key(flow, value.call, value.shape, dim)].append(value)
+
+    def smaller(self, key: _Key, size: int) -> list[Value]:
+        return [each for each in self._by_rest.get(key, ()) if each.shape[key[1]] < size]
+
+    def near(self, key: _Key, block: torch.Tensor, *, is_ours: bool) -> set[int]:
+        """Those of the size of a block of which a look does not show that they are others."""
+        numbers, first = self._looks(key, block.shape[key[1]])
+        if not numbers:
+            return set()
+        look = _look(block)
+        sizes = look.norm() if is_ours else first.norm(dim=1)
+        is_near = (first - look).norm(dim=1) <= sizes / 2
+        return {number for number, near in zip(numbers, is_near.tolist(), strict=True) if near}
+
+    def _looks(self, key: _Key, length: int) -> tuple[list[int], torch.Tensor]:
+        if (key, length) not in self._first_numbers:
+            found = [each.number for each in self._by_rest.get(key, ()) if each.shape[key[1]] == length]
+            looks = [_look(self._tensors[number]) for number in found]
+            self._first_numbers[key, length] = found, torch.stack(looks) if looks else torch.empty(0)
+        return self._first_numbers[key, length]
+
+
+def _look(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1)[:_LOOK].to("cpu", torch.float64)
 
 
 def _key(flow: Flow, call: int, shape: tuple[int, ...], dim: int) -> _Key:
@@ -60,7 +91,7 @@ def _key(flow: Flow, call: int, shape: tuple[int, ...], dim: int) -> _Key:
 
 
 def _tilings(
-    run: ReferenceRun, flow: Flow, whole: Value, parts: dict[_Key, list[Value]], *, is_ours: bool
+    run: ReferenceRun, flow: Flow, whole: Value, parts: _Parts, *, is_ours: bool
 ) -> Iterator[list[int]]:
     """Numbers of the values that make up the whole; a matrix may be stored the other way round."""
     shapes = [whole.shape, whole.shape[::-1]] if len(whole.shape) == 2 else [whole.shape]
@@ -70,12 +101,13 @@ def _tilings(
             tensors = [each.T for each in tensors]
         for dim, size in enumerate(shape):
             key = _key(flow, whole.call, shape, dim)
-            smaller = [each for each in parts.get(key, ()) if each.shape[dim] < size]
+            smaller = parts.smaller(key, size)
             if not smaller:
                 continue
             for groups, count in ((1, 1), *_interleaved(size, smaller, dim)):
-                blocks = [_in_order(each, dim, groups, count) for each in tensors]
-                found = _tiles(run, blocks, smaller, dim, is_ours)
+                in_order = partial(_in_order, dim=dim, groups=groups, count=count)
+                near = partial(parts.near, key, is_ours=is_ours)
+                found = _tiles(run, _Whole(tensors, in_order, dim), smaller, near, is_ours)
                 if found:
                     yield found
 
@@ -105,17 +137,32 @@ def _in_order(tensor: torch.Tensor, dim: int, groups: int, count: int) -> torch.
     return tensor.reshape(sizes).transpose(dim, dim + 1).reshape(tensor.shape)
 
 
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    tensors: list[torch.Tensor]  # the value and its replicas
+    in_order: Callable[[torch.Tensor], torch.Tensor]
+    dim: int
+
+    def blocks(self, start: int, length: int) -> list[torch.Tensor]:
+        return [self.in_order(each).narrow(self.dim, start, length) for each in self.tensors]
+
+
 def _tiles(
-    run: ReferenceRun, whole: list[torch.Tensor], parts: list[Value], dim: int, is_ours: bool
-) -> list[int]:
+    run: ReferenceRun, whole: _Whole, parts: list[Value], near: Callable[[torch.Tensor], set[int]],
+    is_ours: bool,
+) -> list[int]:  # fmt: skip
     """One part after the other; nothing if one is missing."""
-    start, size, found = 0, whole[0].shape[dim], list[int]()
+    dim, tensor = whole.dim, whole.in_order(whole.tensors[0])
+    start, size, found = 0, tensor.shape[dim], list[int]()
     while start < size:
+        may_be: dict[int, set[int]] = {}  # by length
         for part in parts:
             length = part.shape[dim]
             if part.number in found or start + length > size:
                 continue
-            if _is_same(run, [each.narrow(dim, start, length) for each in whole], part, is_ours):
+            if length not in may_be:
+                may_be[length] = near(tensor.narrow(dim, start, length))
+            if part.number in may_be[length] and _is_same(run, whole.blocks(start, length), part, is_ours):
                 found.append(part.number)
                 start += length
                 break
@@ -126,15 +173,8 @@ def _tiles(
 
 def _is_same(run: ReferenceRun, block: list[torch.Tensor], part: Value, is_ours: bool) -> bool:
     """Whether the block of one program is the other's value, but for rounding."""
-    kept = run.matching.kept.tensors
     expected = run.unmatched[part.number].tensor if not is_ours else block[0]
-    other = block[0] if not is_ours else kept[part.number]
-    a, b = (each.reshape(-1)[:_LOOK].double() for each in (expected, other.to(expected.device)))
-    if not float((a - b).norm()) <= float(a.norm()) / 2:
-        return False
+    other = block[0] if not is_ours else run.matching.kept.tensors[part.number]
     eps = max(part.eps, *(torch.finfo(each.dtype).eps for each in (expected, other)))
-    if is_ours:
-        made = Expected(block[0], block[1:], 0.0, eps)
-    else:
-        made = replace(run.unmatched[part.number])
+    made = Expected(block[0], block[1:], 0.0, eps) if is_ours else run.unmatched[part.number]
     return close_to(made, other, eps, part.tiny).within

@@ -133,11 +133,13 @@ class Twins:
         return any(joined)
 
     def _same_result(self, call: Call) -> None:
-        other = self.twin_of(call)
+        other, values = self.twin_of(call), self._run.flow.values
         if other is None:
             return
         places = self.places(call, other)
         if not any(self.pairs.get(number) in self.close for number in call.writes):
+            if not any(number in self.pairs and values[number].eps for number in call.writes):
+                return  # only a mask or a choice, such as that of a clamp: other inputs give the same
             # Sums in another order have the same result too: of what is right, one input may differ.
             places = [each for each in places if not self.is_same(*each)]
             places = places if len(places) == 1 else []

@@ -56,6 +56,9 @@ class CppWrappers(PatchSet):
         super().remove()
         self._heard.clear()
 
+    def forget_locks(self) -> None:
+        self._heard.forget_locks()
+
     # -- compiling -------------------------------------------------------------------------------------
 
     def _around_load(self, original: Any) -> Any:
@@ -79,7 +82,7 @@ class CppWrappers(PatchSet):
         def call(model: Any, *args: Any, **kwargs: Any) -> Any:
             if BUS.here.muted or not BUS.listeners:
                 return original(model, *args, **kwargs)
-            with self._running_model(_inputs(model, args, kwargs)):
+            with self._running_model(_inputs(model, args, kwargs) if _shows_inputs() else ()):
                 return original(model, *args, **kwargs)
 
         return call
@@ -88,7 +91,7 @@ class CppWrappers(PatchSet):
         def run(runner: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             if BUS.here.muted or not BUS.listeners or self._here.model:
                 return original(runner, inputs, *args, **kwargs)
-            with self._running_model(_copies(inputs)):
+            with self._running_model(_copies(inputs) if _shows_inputs() else ()):
                 return original(runner, inputs, *args, **kwargs)
 
         return run
@@ -131,6 +134,11 @@ class CppWrapped:
     def restore(self) -> None: ...
     def line_in(self, error: BaseException) -> int:
         return 0
+
+
+def _shows_inputs() -> bool:
+    """Whether their contents may be wanted when the model has returned: it may write to them."""
+    return any(listener.wants_values for listener in BUS.listeners)
 
 
 def _inputs(model: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:

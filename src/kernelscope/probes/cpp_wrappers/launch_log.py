@@ -5,9 +5,10 @@ from __future__ import annotations
 import _ctypes
 import ctypes
 import json
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,11 @@ class LaunchLog:
         self._libraries = -1  # how many had been loaded and unloaded when it last connected
         self._names: tuple[str, ...] | None = None  # that are printed
         self._others: set[tuple[str, str]] = set()  # not instrumented
+        self._make_lock()
+        os.register_at_fork(after_in_child=self._make_lock)  # another thread of the parent may have held it
+
+    def _make_lock(self) -> None:
+        self._lock = threading.Lock()
 
     def computes(self) -> bool:
         return self._library.kernelscope_hooks() is not None
@@ -122,20 +128,23 @@ class LaunchLog:
         """Have names printed before each launch, from where no Python runs; with None, not any more."""
         if globs == self._names:
             return
-        self._names = globs
-        self._library.kernelscope_print_names(globs is not None, "\n".join(globs or ()).encode())
+        with self._lock:
+            self._library.kernelscope_print_names(globs is not None, "\n".join(globs or ()).encode())
+            self._names = globs  # last, as in `connect`
 
     def connect(self) -> None:
         """Connect what is loaded; that may have changed since it was called last."""
-        changes = self._library.kernelscope_libraries()
-        if changes == self._libraries:
+        if self._library.kernelscope_libraries() == self._libraries:
             return
-        self._libraries = changes
-        loaded = loaded_libraries()
-        self._others &= loaded
-        for library in loaded - self._others:
-            if not self._connect(library[0]):
-                self._others.add(library)
+        with self._lock:
+            changes = self._library.kernelscope_libraries()
+            loaded = loaded_libraries()
+            self._others &= loaded
+            for library in loaded - self._others:
+                if not self._connect(library[0]):
+                    self._others.add(library)
+            # Last: a thread that finds it runs its wrapper at once, which must be connected by then.
+            self._libraries = changes
 
     def _connect(self, path: str) -> bool:
         try:
@@ -223,10 +232,16 @@ def _capsule(handle: int) -> Any:
     return _new_capsule(handle, None, None)
 
 
-@cache  # by its identity it is known, so it must stay
-def _parsed(meta: bytes) -> tuple[tuple[str, ...], dict[str, Any]]:
+_Parsed = tuple[tuple[str, ...], dict[str, Any]]
+_PARSED: dict[bytes, _Parsed] = {}  # it is known by its identity, so it stays, and is the same on all threads
+
+
+def _parsed(meta: bytes) -> _Parsed:
+    known = _PARSED.get(meta)
+    if known is not None:
+        return known
     names, _, about = meta.decode().partition("\n")
-    return tuple(names.split("\t")), json.loads(about) if about else {}
+    return _PARSED.setdefault(meta, (tuple(names.split("\t")), json.loads(about) if about else {}))
 
 
 def loaded_libraries() -> set[tuple[str, str]]:

@@ -137,7 +137,8 @@ class PastLaunches:
             kernel = BUS.kernel(name, meta["kind"], "inductor", source)
             config = {"nodes": meta["nodes"]} if "nodes" in meta else {}
             site = BUS.site(kernel, args, self._origin, file="C++ wrapper", config=config)
-            point = self._points[key] = LaunchPoint(site, is_leaf=True, is_past=True)
+            # Another thread may have been faster.
+            point = self._points.setdefault(key, LaunchPoint(site, is_leaf=True, is_past=True))
         return point
 
     # -- memory ----------------------------------------------------------------------------------------

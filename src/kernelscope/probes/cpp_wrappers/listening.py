@@ -63,6 +63,11 @@ class HeardGraphs:
         self.repeated.clear()
         self._graphs.clear()
 
+    def forget_locks(self) -> None:
+        """In a forked child: the threads that held them are gone."""
+        self._lock = threading.Lock()
+        self.repeated.forget_lock()
+
     def graph(self, entry: Entry) -> Graph:
         """That begins with this entry of a package's log."""
         with self._lock:

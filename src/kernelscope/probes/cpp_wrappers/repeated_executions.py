@@ -6,6 +6,7 @@ each. One whose log has the same bytes, but for times and addresses, would make 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,8 +43,15 @@ class RepeatedExecutions:
         # By the log's summary, and only then by the callers: to hash a hundred frames takes too long.
         self._known: dict[bytes, tuple[_Known, ...]] = {}
 
+        self._lock = threading.Lock()  # of writers
+
     def clear(self) -> None:
-        self._known.clear()
+        with self._lock:
+            self._known.clear()
+
+    def forget_lock(self) -> None:
+        """In a forked child: the thread that held it is gone."""
+        self._lock = threading.Lock()
 
     def parts(self, summary: bytes, origin: Callers) -> list[Part] | None:
         """Of an execution with this log; None if it has to be replayed."""
@@ -67,11 +75,12 @@ class RepeatedExecutions:
             if graph is not None or not parts:
                 parts.append(Part(graph))
             parts[-1].numbers.append(BUS.number(steady))
-        known = self._known
-        others = [each for each in known.pop(summary, ()) if each.wanted is wanted][-_CALLERS_AT_MOST:]
-        while len(known) >= _AT_MOST:
-            known.pop(next(iter(known)), None)
-        known[summary] = (*others, _Known(origin, wanted, parts))
+        with self._lock:
+            known = self._known
+            others = [each for each in known.pop(summary, ()) if each.wanted is wanted][-_CALLERS_AT_MOST:]
+            while len(known) >= _AT_MOST:
+                known.pop(next(iter(known)))
+            known[summary] = (*others, _Known(origin, wanted, parts))
 
     @staticmethod
     def note(parts: Sequence[Part], starts: Sequence[int], inputs: Sequence[Any]) -> None:

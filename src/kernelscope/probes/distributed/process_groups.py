@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -69,11 +70,22 @@ def _meeting_place() -> str:
 
 def group_count() -> int:
     """How many groups there are; cheap, to see that there are new ones."""
-    return len(_world().pg_map) if is_initialized() else 0
+    return len(_world().pg_map) if _is_built() else 0
+
+
+@cache
+def _is_built() -> bool:
+    return bool(torch.distributed.is_available())
 
 
 def _world() -> Any:
-    return getattr(*resolve(_WORLD))
+    """What torch knows of the groups; a test of several ranks in one process may put another in its place."""
+    return getattr(*_where_the_world_is())
+
+
+@cache
+def _where_the_world_is() -> tuple[Any, str]:
+    return resolve(_WORLD)
 
 
 def process_groups() -> list[ProcessGroup]:

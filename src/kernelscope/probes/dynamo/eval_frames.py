@@ -22,7 +22,10 @@ _LOOKS = "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__"
 _GIVES_UP = "torch._dynamo.convert_frame:format_error_msg"  # called for each error that it does not raise
 _STANCE = "torch._dynamo.decorators:_set_stance"
 _TURNED_OFF = "torch._dynamo.eval_frame:_NullDecorator.__call__"  # what torch.compile then is
-_LIMIT = "recompile limit"  # in the message of the graph break that is Dynamo's last look at a function
+# In the message of a graph break that is not caused by what is written in the function: Dynamo's last look
+# at it, or a transform of torch.func in eager that calls it.
+_FROM_OUTSIDE = ("recompile limit", "Unsupported functorch tracing attempt")
+_UNDER_A_MODE = "torch dispatch mode"  # in the reason why a function is skipped where it is called under one
 _TORCH = str(Path(torch.__file__).parent)
 _MOST = 1000  # frames that are remembered; a program that compiles so many has no need to ask
 
@@ -41,7 +44,7 @@ class TriedFrame:
     failed: str = ""  # the exception that reached the program
     breaks: tuple[str, ...] = ()  # first lines of Dynamo's reasons
     gave_up: str = ""  # the error that made Dynamo leave the function to Python, and that it did not raise
-    is_left_out: bool = False  # by an error or by the limit of recompilations, not by what is written in it
+    is_left_out: bool = False  # by an error, a limit or where it is called, not by what is written in it
 
     @property
     def is_of_torch(self) -> bool:
@@ -163,6 +166,8 @@ def _tried(wrapper: Any, code: Any, before: Any, result: Any, error: BaseExcepti
     reasons = tuple(_told(text) for text, count in breaks.items() if count > before[1].get(text, 0))
     failed = f"{type(error).__name__}: {_first_lines(error)}" if error is not None else ""
     is_skipped = error is None and getattr(result, "guarded_code", None) is None
+    told = str(getattr(result, "skip_reason", None) or "") if is_skipped else ""
+    is_under_a_mode = _UNDER_A_MODE in told
     return TriedFrame(
         code.co_name,
         code.co_filename,
@@ -173,6 +178,8 @@ def _tried(wrapper: Any, code: Any, before: Any, result: Any, error: BaseExcepti
         skipped=_skipped(code, result) if is_skipped else "",
         failed=failed,
         breaks=reasons,
+        gave_up=told if is_under_a_mode else "",
+        is_left_out=is_under_a_mode,
     )
 
 
@@ -180,7 +187,7 @@ def _given_up(tried: TriedFrame, error: BaseException) -> TriedFrame:
     is_break = isinstance(error, torch._dynamo.exc.Unsupported | torch._dynamo.exc.UserError)
     text = str(error).strip() or type(error).__name__
     told = _told(text) if is_break else f"{type(error).__name__}: {_first_lines(text)}"
-    is_left_out = not is_break or _LIMIT in text.splitlines()[0]
+    is_left_out = not is_break or any(words in text.splitlines()[0] for words in _FROM_OUTSIDE)
     return replace(tried, gave_up=told, is_left_out=is_left_out)
 
 

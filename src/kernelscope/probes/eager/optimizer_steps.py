@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernelscope.probes.bus import BUS
-from kernelscope.probes.contained import contained
+from kernelscope.probes.own_work import own_fault
 from kernelscope.probes.patching import Patch, PatchSet
 
 _RANGE = "torch.autograd.profiler:record_function"
@@ -27,11 +27,14 @@ class OptimizerSteps(PatchSet):
 
     def _around_enter(self, original: Any) -> Any:
         def enter(profiler_range: Any) -> Any:
-            with contained("noting the beginning of a profiler range"):
-                if not BUS.here.muted:
+            here = BUS.here
+            if not here.muted:
+                try:
                     if profiler_range.name.startswith(_STEP):
-                        BUS.here.optimizer += 1
+                        here.optimizer += 1
                     BUS.mark("record_function", profiler_range.name)
+                except Exception:
+                    BUS.finding(own_fault("noting the beginning of a profiler range"))
             return original(profiler_range)
 
         return enter
@@ -41,16 +44,19 @@ class OptimizerSteps(PatchSet):
             try:
                 return original(profiler_range, *error)
             finally:
-                with contained("noting the end of a profiler range"):
-                    self._left(profiler_range.name, *error)
+                try:
+                    _left(profiler_range.name, *error)
+                except Exception:
+                    BUS.finding(own_fault("noting the end of a profiler range"))
 
         return leave
 
-    @staticmethod
-    def _left(name: str, *error: Any) -> None:
-        if not BUS.here.muted:
-            BUS.mark("record_function end", name)
-        if name.startswith(_STEP) and BUS.here.optimizer:
-            BUS.here.optimizer -= 1
-            if not BUS.here.optimizer and error[:1] == (None,):
-                BUS.step()
+
+def _left(name: str, *error: Any) -> None:
+    here = BUS.here
+    if not here.muted:
+        BUS.mark("record_function end", name)
+    if here.optimizer and name.startswith(_STEP):
+        here.optimizer -= 1
+        if not here.optimizer and error[:1] == (None,):
+            BUS.step()

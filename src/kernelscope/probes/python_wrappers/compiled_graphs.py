@@ -83,6 +83,7 @@ class CompiledGraphs(PatchSet):
     def forget_lock(self) -> None:
         """In a forked child: the thread that held it is gone."""
         self._lock = threading.Lock()
+        self._cpp_wrappers.forget_locks()
 
     def calling(self, original: Any) -> Any:
         """The function that calls a compiled graph as `original` does, and records the graph call."""

@@ -31,6 +31,7 @@ from kernelscope.shadowing.reference.node_kinds import is_uninitialised
 from kernelscope.shadowing.reference.places import Memories, place_of
 from kernelscope.shadowing.reference.small_errors.rounding import Rounding
 from kernelscope.shadowing.result import ShadowResult
+from kernelscope.shadowing.writes.early_writes import EarlyWrites, overwrite
 
 from .eager_layout import EagerLayout
 from .judge import judge, why_not_comparable
@@ -52,6 +53,7 @@ class LaunchCheck:
         self._offload = offload  # references on the CPU
         self.poisons = True
         self.doubts = Doubts()
+        self.early = EarlyWrites()
         self._laid_out: set[tuple[str, int]] = set()  # sites whose layouts were compared with eager's
 
     def close(self) -> None:
@@ -73,6 +75,7 @@ class LaunchCheck:
             pending.doubtful = state.doubted.intersection(given_values(launch, state))
         for argument, reason in nodes.unchecked:
             self._leave_out(launch, pending, argument, reason)
+        self.early.look(launch, pending)
         if not nodes.given:
             self._read_inputs(launch, pending)
         # A loop fills memory row by row: what a launch does not write to is what it was.
@@ -153,10 +156,12 @@ class LaunchCheck:
         """What the kernel was not given need not be known: of a slice of joined values, the others."""
         nodes, symbols, kept = pending.nodes, pending.state.symbols, pending.evaluated
         for which in (1, 2):
-            others = made_up(nodes.unknown, which, symbols, offload=self._offload)
-            again = pending.reference.same(nodes.order, pending.inputs | others)
+            values = made_up(nodes.unknown, which, symbols, offload=self._offload)
+            again = pending.reference.same(nodes.order, pending.inputs | values)
             kept = [output for output in kept if not differ(part_of(eager, output), part_of(again, output))]
-        for output in (each for each in pending.evaluated if each not in kept):
+        others = [each for each in pending.evaluated if each not in kept]
+        self.early.look(launch, pending, others)
+        for output in others:
             self._leave_out(launch, pending, output.argument, not_given(nodes.unknown))
         outputs = [each for each in nodes.outputs if each in kept or each.name in pending.missing]
         pending.nodes = replace(nodes, outputs=outputs)
@@ -179,7 +184,7 @@ class LaunchCheck:
         """Compare what the launch left with what it should have."""
         state, nodes = pending.state, pending.nodes
         made = made_outputs(launch, pending)
-        state.overwrite([*(launch.flat[i] for i in launch.point.written), *launch.returned])
+        overwrite(launch, pending)
         for output in nodes.outputs:
             state.holds.put(output.name, output.held or output.node, place_of(made[output.name]))
             state.carried.pop(output.name, None)
@@ -332,17 +337,10 @@ class LaunchCheck:
     def _culprit(self, launch: Launch, pending: Pending, output: Output, verdict: Verdict) -> Culprit:
         nodes = pending.nodes
         found = culprit_of(
-            launch,
-            pending.index,
-            "wrong-kernel",
-            verdict.reason,
-            argument=output.argument,
-            buffer=output.name,
-            node=output.node.name,
+            launch, pending.index, "wrong-kernel", verdict.reason,
+            argument=output.argument, buffer=output.name, node=output.node.name,
             nodes=tuple(n.name for n in ancestors(output, nodes)),
             joined=tuple(name for name in nodes.joined if name != launch.site.kernel.name),
-            graph=pending.state.name,
-            where=verdict.where,
-            numbers=verdict.numbers,
-        )
+            graph=pending.state.name, where=verdict.where, numbers=verdict.numbers,
+        )  # fmt: skip
         return made_by_part(found, pending.state, pending.alive) if output.index == IN_PARTS else found

@@ -170,13 +170,11 @@ class Holdings:
         """The value of this node is there now."""
         self._held[name] = Held(node, place)
 
-    def overwrite(self, place: Place) -> None:
-        """Something is written there: what was there before is gone."""
+    def overwrite(self, place: Place) -> dict[str, Held]:
+        """Something is written there: what was there before is gone, and returned."""
         memory = place.memory
         there = [(n, h.place) for n, h in self._held.items() if h.place and h.place.memory == memory]
-        for name, other in there:
-            if overlap(other, place):
-                del self._held[name]
+        return {name: self._held.pop(name) for name, other in there if overlap(other, place)}
 
     def lying_in(self, name: str, tensor: Any) -> list[str]:
         """The variables whose values can be found in this tensor, which has this name now."""

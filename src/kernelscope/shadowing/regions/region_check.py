@@ -293,10 +293,12 @@ class _Execution:
         check, region, at_begin = self._check, self._region, [known]
         counts = self._executions.is_first
         called, execution = region.called, region.execution
+        wrong_forward = check.known().launches - known.launches  # of which only what it saves may be wrong
 
         def begin() -> None:
             # The steps that led to the backward graph were compared when the forward graph first ran.
-            at_begin[0] = KnownWrong(known.steps, check.known().launches, known.launch)
+            launches = check.known().launches - wrong_forward
+            at_begin[0] = KnownWrong(known.steps, launches, known.launch)
             check.called.begin()
 
         def end(backward: Backward) -> None:

@@ -69,7 +69,7 @@ def culprit_lines(culprit: Culprit, command: Sequence[str], *, verbose: bool) ->
         yield f"  operator   {operator.name} is not torch's: {operator.fault}"
         yield f"  next       {operator.remedy}; {operator.check}"
     else:
-        yield from _next_steps(kind_of(culprit.verdict).tools, command)
+        yield from _next_steps(culprit.tools, command)
 
 
 def _details(culprit: Culprit) -> Iterator[str]:
@@ -86,6 +86,8 @@ def _details(culprit: Culprit) -> Iterator[str]:
 
 def _next_steps(tools: Sequence[str], command: Sequence[str]) -> Iterator[str]:
     """What to run next: on the same script, or from Python."""
+    if not tools:
+        yield "  next       report it to https://github.com/pytorch/pytorch/issues: its step is known"
     calls = {t: f"kernelscope {t} {shlex.join(command)}" if command else _CALLS[t] for t in tools}
     width = max(map(len, calls.values()), default=0)
     for i, (tool, call) in enumerate(calls.items()):

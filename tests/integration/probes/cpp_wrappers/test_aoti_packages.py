@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch._inductor
 from tests.integration.probes.cpp_wrappers.cpp_wrapper_operators import X, twice
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import kernelscope
 from kernelscope.config import FILTERED, PRINTER
@@ -91,6 +92,25 @@ def test_a_recorded_package(model: Any, tmp_path: Path) -> None:
     assert outputs
     assert [call.kernel_name for call in plain] == names
     assert [call.arguments[0].tensor for call in plain] == [call.arguments[0].tensor for call in calls]
+
+
+class Copies(TorchDispatchMode):
+    """Counts the tensors that are copied."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten.clone.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_inputs_are_copied_only_where_their_values_are_wanted(model: Any) -> None:
+    with kernelscope.record(), Copies() as copies:
+        model(X)
+    assert copies.count == 0
+    with observe("2", stream=io.StringIO()), Copies() as copies:
+        model(X)
+    assert copies.count > 0
 
 
 def test_the_levels_on_a_package(model: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
