@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kernelscope.events import CPP_RANGE, OWN_RANGE, RANGE_PREFIX
+from kernelscope.events import CPP_RANGE, OWN_RANGE, RANGE_PREFIX, STOPPED_RANGE
 from kernelscope.model.audit import Outside
 
 COMPILED = "## Call CompiledFxGraph"
@@ -64,7 +64,8 @@ def operators(events: Iterable[HostEvent], is_work: Callable[[str], bool]) -> Fo
         by_thread[event.thread].append(event)
     for mine in by_thread.values():
         mine.sort(key=lambda event: (event.start, -event.end))
-        calls = sorted(event.start for event in mine if is_call(event.name))
+        # Where a call begins, and where an operator ends before it has computed anything.
+        calls = sorted(event.start for event in mine if is_call(event.name) or event.name == STOPPED_RANGE)
         around: list[HostEvent] = []
         for event in mine:
             while around and around[-1].end <= event.start:
