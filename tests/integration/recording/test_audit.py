@@ -38,6 +38,16 @@ def test_everything_is_inside_a_call() -> None:
     assert not run.findings
 
 
+def test_the_number_that_decides_on_a_branch_is_no_launch() -> None:
+    compiled = torch.compile(lambda p, x: torch.cond(p, lambda x: x.sin() * 2, lambda x: x.cos(), (x,)))
+    with kernelscope.record(audit=True) as run:
+        compiled(torch.tensor(True), W)
+        compiled(torch.tensor(False), W)
+    assert run.audit is not None
+    assert (len(run), run.audit.outside, run.audit.missing) == (2, (), 0)
+    assert not run.findings
+
+
 @pytest.mark.parametrize("stops_early", [True, False])
 def test_an_operator_at_which_checkpointing_stops_has_computed_nothing(stops_early: bool) -> None:
     layer = torch.nn.Linear(4, 4)

@@ -12,6 +12,7 @@ from kernelscope.model.audit import Outside
 
 COMPILED = "## Call CompiledFxGraph"
 COMPILING = "(dynamo_timed)"
+READS_A_NUMBER = "aten::_local_scalar_dense"  # in compiled code: the host decides on a branch or a size
 
 
 class HostEvent(NamedTuple):
@@ -88,7 +89,8 @@ def operators(events: Iterable[HostEvent], is_work: Callable[[str], bool]) -> Fo
                     compiling += 1
                 else:
                     in_compiled = any(name.startswith(COMPILED) for name in names)
-                    rest.add(event.name, _last_annotation(names), in_compiled, event.end - event.start)
+                    if not (in_compiled and event.name == READS_A_NUMBER):
+                        rest.add(event.name, _last_annotation(names), in_compiled, event.end - event.start)
             around.append(event)
     return Found(launches, nanoseconds, rest.listed(), compiling)
 
