@@ -304,6 +304,7 @@ class Finding:
 RANGE_PREFIX = "kernelscope#"  # of a call in a profiler's trace
 OWN_RANGE = "kernelscope: own work"  # in it: what is not the program's
 CPP_RANGE = "kernelscope: C++ wrapper"  # around launches that are logged, and become calls afterwards
+STOPPED_RANGE = "kernelscope: recomputation stops"  # in the operator at which torch.utils.checkpoint stops
 CAPTURED_RANGE = "kernelscope: captured launch"  # one that each replay of its CUDA graph makes a call of
 CAPTURE_BEGINS, CAPTURE_ENDS = "kernelscope: capture begins ", "kernelscope: capture ends "  # and its number
 REPLAY_RANGE = "kernelscope: replay "  # of the CUDA graph with this number

@@ -23,11 +23,14 @@ from .result import BisectResult, Cause, workaround_of
 _OF_GRAPH = ("pass", "decomposition")  # what changes the graph before it is lowered
 _BACKENDS = ("aot_eager_decomp_partition", "aot_eager")
 _BEFORE_SWITCHES = ("functionalization", "tracing")  # steps of AOTAutograd
+_OWN = "of the program"  # a backend that is not Inductor
+_OF_INDUCTOR = ("pass", "lowering", "fusion", "kernel")  # a program that has any of these uses it
 _STEPS = {  # by backend that fails where the one before it passes
     "eager": "Dynamo: the graph that it traced does not compute what the function does",
     "aot_eager": "AOTAutograd: functionalization, tracing to ATen, or its runtime wrappers",
     "aot_eager_decomp_partition": "decomposition or partitioning",
     "inductor": "Inductor",
+    _OWN: "the program's own backend, which is not Inductor",
 }
 
 
@@ -207,19 +210,19 @@ class Descent:
     def _find_backend(self) -> None:
         """The first backend, starting with eager, with which it fails."""
         is_judged = self._check == "shadow"  # as a whole, with any backend
-        failing, passing = "inductor", "" if is_judged else "eager"
+        failing = "inductor" if any(map(self._of, _OF_INDUCTOR)) else _OWN
+        passing = "" if is_judged else "eager"
         for backend in (*_BACKENDS, "eager") if is_judged else _BACKENDS:
-            if self._trials.fails(Settings(backend=backend), f"backend {backend}"):
-                failing = backend
-            else:
+            if not self._trials.fails(Settings(backend=backend), f"backend {backend}"):
                 passing = backend
                 break
+            failing = backend
         switch = Switch("backend", failing, passing, info=self._step_in(failing))
         self.result.causes["backend"] = Cause("backend", (switch,), len(_BACKENDS) + 2)
 
     def _step_in(self, backend: str) -> dict[str, Any]:
         """As shadow names it where this backend fails, with the user's line; else all that it may be."""
-        settings = Settings() if backend == "inductor" else Settings(backend=backend)
+        settings = Settings() if backend in ("inductor", _OWN) else Settings(backend=backend)
         culprit = self._trials.outcome(settings, f"backend {backend}").details.get("culprit") or {}
         step = str(culprit.get("step", ""))
         if _STEPS[backend].startswith(step):

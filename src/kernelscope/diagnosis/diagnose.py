@@ -198,10 +198,7 @@ class Diagnosis:
         question, answer = self._question, self.answer
         if question.quick:
             answer.unchecked.append("which part of the compiler: --quick leaves out bisect and reduce")
-            if bisects:
-                answer.next.append(question.typed("bisect", "--fails-on", check))
-            elif reduces:
-                answer.next.append(question.typed("reduce"))
+            answer.next.append(question.typed("bisect", "--fails-on", check))
             return
         if bisects:
             add_cause(answer, bisect(question, check, self._folder, self._steps, self._progress))

@@ -53,7 +53,7 @@ class Recording(LaunchRecorder):
         self._graph_raised = False
         self._graph_threads: set[int] = set()
         self._graphs: dict[int, Graph] = {}  # as this run numbers them, by the process's number
-        self._audit = AuditSession(self.finding) if config.audit else None
+        self._audit = AuditSession(self.finding, config.ops) if config.audit else None
         self._planner = RecordingPlanner(self.sink, lambda: (self.late, self.fingerprinter))
 
     def open(self) -> None:

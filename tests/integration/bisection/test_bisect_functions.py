@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from tests.programs import wrong_functions as programs
 from tests.programs.wrong_functions import WRONG_FUNCTIONS, WrongFunction
 from tests.programs.wrong_launches import LAYOUTS, WRONG_LAUNCHES
@@ -52,6 +53,23 @@ def assert_ends_at(each: WrongFunction, result: BisectResult) -> None:
         assert (cause.axis, switch.name) == ("backend", each.backend), str(result)
         assert switch.info["step"].partition(":")[0] == each.step, str(result)
         assert switch.info["origin"].endswith(f" in {each.fn.__name__}"), str(result)
+
+
+@pytest.mark.parametrize("each", [e for e in WRONG_FUNCTIONS if e.kind == programs.GRADIENTS], ids=str)
+def test_wrong_gradients_of_a_backend_stay_named(each: WrongFunction) -> None:
+    """The backend is the program's own, and not Inductor."""
+
+    def program() -> None:
+        made = torch.compile(each.fn, backend=programs.wrong_gradients)(*each.arguments())
+        made.square().sum().backward()
+
+    result = kernelscope.bisect(program, compile=False, runs=2, workaround=False)
+    assert result.cause is not None, str(result)
+    assert result.failure == f"wrong-function: {each.fn.__name__} the gradient of x"
+    [switch] = result.cause.switches
+    assert (result.cause.axis, switch.name) == ("backend", "of the program"), str(result)
+    assert switch.info["step"].startswith("the program's own backend"), str(result)
+    assert switch.info["origin"].endswith(f" in {each.fn.__name__}"), str(result)
 
 
 LAYOUT_CHOSEN_BY = [("lowering", "aten.clone.default"), ("lowering", "aten.sum.dim_IntList")]

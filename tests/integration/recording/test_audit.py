@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch.profiler import profile
+from torch.utils.checkpoint import checkpoint
 
 import kernelscope
 from kernelscope.probes.python_wrappers import hooked_wrapper, wrapper_calls
@@ -35,6 +36,34 @@ def test_everything_is_inside_a_call() -> None:
     assert audit.share_of_launches == audit.share_of_time == 1
     assert audit.launches == len(run)
     assert not run.findings
+
+
+def test_the_number_that_decides_on_a_branch_is_no_launch() -> None:
+    compiled = torch.compile(lambda p, x: torch.cond(p, lambda x: x.sin() * 2, lambda x: x.cos(), (x,)))
+    with kernelscope.record(audit=True) as run:
+        compiled(torch.tensor(True), W)
+        compiled(torch.tensor(False), W)
+    assert run.audit is not None
+    assert (len(run), run.audit.outside, run.audit.missing) == (2, (), 0)
+    assert not run.findings
+
+
+@pytest.mark.parametrize("stops_early", [True, False])
+def test_an_operator_at_which_checkpointing_stops_has_computed_nothing(stops_early: bool) -> None:
+    layer = torch.nn.Linear(4, 4)
+
+    def part(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(layer(x)).exp().sin()
+
+    x = torch.ones(4, 4, requires_grad=True)
+    with kernelscope.record(audit=True, ops="all") as run:
+        checkpoint(part, x, use_reentrant=False, early_stop=stops_early).sum().backward()
+    assert run.audit is not None
+    assert run.audit.outside == ()
+    # Computed once more, or not at all if that is where it stops.
+    assert len(run.select(kernel="aten.sin.default")) == 2 - stops_early
+    assert len(run.select(kernel="aten.exp.default")) == 2
+    assert run.audit.launches == len(run)
 
 
 def test_eager_operators_are_listed_where_they_are_not_recorded() -> None:

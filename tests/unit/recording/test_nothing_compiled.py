@@ -60,10 +60,6 @@ def plus(x: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
-def without_breaks(x: torch.Tensor) -> torch.Tensor:
-    return x.sin() * 2
-
-
 def test_nothing_was_compiled() -> None:
     said = told(lambda: plus(X))
     assert "nothing that torch.compile returned was called in this process" in said
@@ -222,36 +218,6 @@ def test_what_was_left_to_python_beside_compiled_code() -> None:
         calls()
     assert len(run.select(kernel="aten.add.Tensor")) == 2
     assert not run.findings
-
-
-def under_a_mode(function: Callable[..., Any]) -> None:
-    from torch.utils.flop_counter import FlopCounterMode
-
-    with FlopCounterMode(display=False):
-        function(X)
-
-
-@pytest.mark.parametrize(
-    ("calls", "says"),
-    [
-        (lambda function: torch.func.vmap(function)(torch.ones(3, 4)), "functorch"),
-        (lambda function: torch.func.jvp(function, (X,), (X,)), "functorch"),
-        (under_a_mode, "torch dispatch mode"),
-    ],
-    ids=["vmap", "jvp", "dispatch mode"],
-)
-def test_what_was_left_to_python_because_of_where_it_is_called(
-    calls: Callable[[Any], Any], says: str
-) -> None:
-    with kernelscope.record() as run:
-        torch.compile(without_breaks)(X)
-        calls(torch.compile(plus))
-    assert len(run) == 1
-    (finding,) = run.findings
-    assert finding.kind == "ran-in-eager"
-    assert f"plus ({__file__}:" in finding.message
-    assert says in finding.message
-    assert 'ops="all"' in finding.message
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kernelscope.events import RANGE_PREFIX
+from kernelscope.events import RANGE_PREFIX, STOPPED_RANGE
 from kernelscope.probes.bus import BUS
 from kernelscope.probes.contained import contained
 from kernelscope.probes.patching import Patch, PatchSet
@@ -82,6 +82,34 @@ class Printing(PatchSet):
                 return original(*args, **kwargs)
 
         return text_of
+
+
+class StoppedRecomputations(PatchSet):
+    """While installed, torch.utils.checkpoint leaves a range in the operator at which it stops recomputing.
+
+    It stops as soon as an operator saves its inputs, so that this operator has begun and computes nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Patch("torch.utils.checkpoint:_recomputation_hook.__init__", self._around))
+
+    def _around(self, original: Any) -> Any:
+        from torch.utils.checkpoint import _StopRecomputationError
+
+        def init(hooks: Any, *args: Any, **kwargs: Any) -> None:
+            original(hooks, *args, **kwargs)
+            pack = hooks.pack_hook
+
+            def packing(tensor: Any) -> Any:
+                try:
+                    return pack(tensor)
+                except _StopRecomputationError:
+                    with range_if_profiled(STOPPED_RANGE):
+                        raise
+
+            hooks.pack_hook = packing
+
+        return init
 
 
 class TraceEvent(NamedTuple):

@@ -16,6 +16,7 @@ from kernelscope.probes.cuda_graphs.tree_graphs import InputCopies
 from kernelscope.probes.eager.profilers import (
     Printing,
     ProgramsOwnProfiler,
+    StoppedRecomputations,
     TraceEvent,
     kineto_events,
     profiler_is_running,
@@ -40,12 +41,16 @@ _NOT_WORK = {
 class AuditSession:
     """What `record(audit=True)` does besides recording."""
 
-    def __init__(self, finding: Callable[[Finding], None]) -> None:
+    def __init__(self, finding: Callable[[Finding], None], ops: str) -> None:
         self._finding = finding
         self._profiler: Any = None
         self._events: list[TraceEvent] = []
         self._incomplete = ""
         self._patches = [ProgramsOwnProfiler(self._give_way), Printing(), InputCopies()]
+        if (
+            ops == "all"
+        ):  # then an operator without a call inside has not computed anything when it is stopped
+            self._patches.append(StoppedRecomputations())
 
     def start(self) -> None:
         if profiler_is_running():

@@ -7,11 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kernelscope.events import CPP_RANGE, OWN_RANGE, RANGE_PREFIX
+from kernelscope.events import CPP_RANGE, OWN_RANGE, RANGE_PREFIX, STOPPED_RANGE
 from kernelscope.model.audit import Outside
 
 COMPILED = "## Call CompiledFxGraph"
 COMPILING = "(dynamo_timed)"
+READS_A_NUMBER = "aten::_local_scalar_dense"  # in compiled code: the host decides on a branch or a size
 
 
 class HostEvent(NamedTuple):
@@ -64,7 +65,8 @@ def operators(events: Iterable[HostEvent], is_work: Callable[[str], bool]) -> Fo
         by_thread[event.thread].append(event)
     for mine in by_thread.values():
         mine.sort(key=lambda event: (event.start, -event.end))
-        calls = sorted(event.start for event in mine if is_call(event.name))
+        # Where a call begins, and where an operator ends before it has computed anything.
+        calls = sorted(event.start for event in mine if is_call(event.name) or event.name == STOPPED_RANGE)
         around: list[HostEvent] = []
         for event in mine:
             while around and around[-1].end <= event.start:
@@ -87,7 +89,8 @@ def operators(events: Iterable[HostEvent], is_work: Callable[[str], bool]) -> Fo
                     compiling += 1
                 else:
                     in_compiled = any(name.startswith(COMPILED) for name in names)
-                    rest.add(event.name, _last_annotation(names), in_compiled, event.end - event.start)
+                    if not (in_compiled and event.name == READS_A_NUMBER):
+                        rest.add(event.name, _last_annotation(names), in_compiled, event.end - event.start)
             around.append(event)
     return Found(launches, nanoseconds, rest.listed(), compiling)
 
