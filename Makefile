@@ -72,8 +72,6 @@ clean: ## remove build output and tool caches; .venv and recorded runs stay
 # TMPDIR, because Inductor keeps those headers below it, wherever TORCHINDUCTOR_CACHE_DIR points.
 # Many tests need an empty cache of their own: for them, tests/support/compile_once is a g++ that builds nothing twice.
 # Inductor's check of vector instructions is done once for all processes: tests/support/vector_instructions.py.
-# So are the keys of torch and Triton, hashes of their own files: tests/support/known_keys. The .pth file does nothing
-# without the variable.
 # The order is shuffled: `make test SEED=7` has another one. Long files come first; tests/support/distribution.py has their names.
 
 JOBS       ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
@@ -90,8 +88,6 @@ export TMPDIR="$$cache" TORCHINDUCTOR_CACHE_DIR="$$cache/inductor" TRITON_CACHE_
 export XDG_CACHE_HOME="$$cache/xdg"; path="$$PATH"; \
 sh tests/support/compile_once/install.sh "$$cache/compiler"; export PATH="$$cache/compiler/bin:$$path"; \
 TORCHINDUCTOR_VEC_ISA_OK="$$($(BIN)/python tests/support/vector_instructions.py || true)"; export TORCHINDUCTOR_VEC_ISA_OK; \
-cp tests/support/known_keys/kernelscope_tests.pth "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"; \
-$(BIN)/python tests/support/known_keys/find.py >"$$cache/known_keys.py"; export KERNELSCOPE_TESTS_KEYS="$$cache/known_keys.py"; \
 set -x; \
 $(PYTEST) tests/tiny; \
 passed=true; \
