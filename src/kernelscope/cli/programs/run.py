@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_recording_options(parser.add_argument_group("what to record"))
     parser.set_defaults(stages=True)  # they cost nothing, and later commands need them
     add = parser.add_argument_group("output").add_argument
-    add("-o", dest="output", metavar="NAME", help="folder to create; default kscope-runs/SCRIPT-1")
+    add("-o", dest="output", metavar="NAME", help="folder to create; default kscope-runs/SCRIPT-1.kscope")
     add("--json", action="store_true", help="at the end, print where the run is, as JSON on stderr")
     add_script(parser)
 
