@@ -179,6 +179,8 @@ def _leave(recording: Recording, session: ValueSession, pid: int) -> None:
 def _close(recording: Recording, session: ValueSession, pid: int) -> None:
     if os.getpid() != pid or not recording.is_open:
         return  # a forked child: the run is its parent's
+    from kernelscope.probes.dynamo.nothing_compiled import has_nothing_to_tell
+
     from .recorded_child import tell_end_of_ranks
     from .script_values import settle, tell_unmet
 
@@ -188,8 +190,9 @@ def _close(recording: Recording, session: ValueSession, pid: int) -> None:
     recording.close()
     if writer.calls:  # all are written now
         tell_unmet(session, recording.config.ops)
-    # A process beside the main one that launched nothing leaves nothing.
-    if writer.folder.name.startswith("child-") and not writer.calls:
+    # A process beside the main one that launched nothing leaves nothing, unless it says why.
+    is_child = writer.folder.name.startswith("child-")
+    if is_child and not writer.calls and has_nothing_to_tell(recording.noted):
         shutil.rmtree(writer.folder, ignore_errors=True)
     elif recording.is_first_rank:
         tell_end_of_ranks(writer.folder.parent)

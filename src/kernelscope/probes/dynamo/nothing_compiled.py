@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 import torch
 
@@ -17,6 +17,7 @@ _OF_EXPORT = "dynamo_normalization_capturing_compiler"  # traces on fake tensors
 _MAY_BE_EAGER = "compiled functions may have run in eager"
 _FAILS = "fail_on_recompile"
 _NOTHING = "results are inputs, views, empty or on the meta device"
+_NEVER_CALLED = "nothing that torch.compile returned was called in this process while it was recorded"
 _TORCHS_SCRIPTS = "__torch__.torch."
 _SEE_OPERATORS = 'ops="all" (on the command line --ops all) records eager operators'
 
@@ -42,6 +43,14 @@ def nothing_compiled(
         return Finding("nothing-compiled", f"no kernel ran: {ran} ({_NOTHING})")
     why = _why(frames, earlier, stances, turned_off)
     return Finding("nothing-compiled", f"no compiled code ran: {why}")
+
+
+def has_nothing_to_tell(findings: Iterable[Finding]) -> bool:
+    """Of a process without a call: it called nothing that torch.compile returned, so it is a mere helper."""
+    return all(
+        finding == NOTHING_RAN or (finding.kind == "nothing-compiled" and _NEVER_CALLED in finding.message)
+        for finding in findings
+    )
 
 
 def ran_in_eager(
@@ -120,8 +129,8 @@ def _why_no_frame(earlier: EarlierFrames, stances: Sequence[str], turned_off: Se
     if earlier.tried:
         return _why_nothing_of_before(earlier)
     return (
-        "nothing that torch.compile returned was called in this process while it was recorded, or only where "
-        f"torch compiles nothing (in make_fx, torch.export or torch.jit.trace){_scripts()}; {_SEE_OPERATORS}"
+        f"{_NEVER_CALLED}, or only where torch compiles nothing (in make_fx, torch.export or torch.jit.trace)"
+        f"{_scripts()}; {_SEE_OPERATORS}"
     )
 
 
