@@ -34,7 +34,7 @@ def summed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return (x @ weight).sin().sum(0)
 
 
-LAST_KERNELS = {raised: "cpp_fused_add_relu_0", summed: "cpp_fused_sin_sum_0"}
+LAST_KERNELS: dict[Function, str] = {raised: "cpp_fused_add_relu_0", summed: "cpp_fused_sin_sum_0"}
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,8 @@ def test_threads_compile_while_others_run(compiled: dict[Function, Function], va
         return threading.get_ident(), executions
 
     def compile_new(number: int) -> torch.Tensor:
-        return torch.compile(lambda x: (x + number / 7).cos())(x)
+        result: torch.Tensor = torch.compile(lambda x: (x + number / 7).cos())(x)
+        return result
 
     with kernelscope.record(values=values) as run, ThreadPoolExecutor(4) as pool:
         busy = [pool.submit(work, function) for function in (raised, summed)]
