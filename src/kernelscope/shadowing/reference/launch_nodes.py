@@ -198,11 +198,11 @@ class _Search:
             same = [n for n in renamed if text.last_write.get(n, 0) <= self._line]
             names = [target, *(n for n in same if not text.goes_on_after(n, self._line))]
             node = next((lowered.nodes[name] for name in names if name in lowered.nodes), None)
-            origins = lowered.origins.get(target, ())
-            if leaves_out_the_bias(node or (origins[0] if len(origins) == 1 else None), self._launch):
+            origin = last_of(lowered.origins.get(target, ()))
+            if leaves_out_the_bias(node or origin, self._launch):
                 nodes.pieces.append(target)
-            elif node is None and len(origins) == 1:  # its node got another layout: see the reader
-                self._found[target] = Output(target, "result", origins[0], None, is_guess=True)
+            elif node is None and origin is not None:  # its node got another layout: see the reader
+                self._found[target] = Output(target, "result", origin, None, is_guess=True)
             elif node is None and target in text.returned:
                 nodes.unchecked.append((target, "the FX node of what it returns is unknown"))
             elif node is None:
@@ -223,10 +223,10 @@ class _Search:
 
     def _item_of_origin(self, name: str) -> Node | None:
         """The node of `buf3[1]`, if the operator that made buf3 is known."""
-        origins, place = self._lowered.origins.get(name, ()), self._text.item_places.get(name)
-        if len(origins) != 1 or not place or not self._text.is_read_after(name, self._line):
+        origin, place = last_of(self._lowered.origins.get(name, ())), self._text.item_places.get(name)
+        if origin is None or not place or not self._text.is_read_after(name, self._line):
             return None
-        items = [user for user in origins[0].users if user.target is operator.getitem]
+        items = [user for user in origin.users if user.target is operator.getitem]
         return next((item for item in items if (item.args[1],) == place), None)
 
     def _wholes(self) -> list[Output]:
@@ -324,6 +324,14 @@ def ancestors(output: Output, nodes: LaunchNodes) -> list[Node]:
         if each in needed:
             needed |= {n for n in each.all_input_nodes if n in members and n not in nodes.inputs}
     return [each for each in nodes.order if each in needed and (each is own or not is_view(each))]
+
+
+def last_of(origins: Sequence[Node]) -> Node | None:
+    """Of the nodes that went into a buffer, the one that the others lead to, if there is one."""
+    computed = [node for node in origins if node.op == "call_function"]
+    read = {given for node in computed for given in node.all_input_nodes}
+    last = [node for node in computed if node not in read]
+    return last[0] if len(last) == 1 else None
 
 
 def not_given(missing: Sequence[Node]) -> str:

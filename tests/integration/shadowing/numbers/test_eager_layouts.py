@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.integration.faults.planting import in_call
+from torch._inductor.utils import fresh_cache
 
 import kernelscope
 
@@ -71,3 +73,31 @@ def test_a_layout_that_is_handled_is_fine(any_rows: Callable[..., torch.Tensor])
             torch.compile(lambda p=program: p(any_rows))()  # type: ignore[misc]
     assert not result, str(result)
     assert result.status == 0
+
+
+def _to_one_channel(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.conv2d(torch.cat([torch.sin(x), x], 1), weight, bias)
+
+
+def _shadowed_convolution() -> kernelscope.ShadowResult:
+    given = [torch.randn(2, 2, 8, 8), torch.randn(1, 4, 1, 1), torch.randn(1)]
+    torch._dynamo.reset()
+    with fresh_cache(), kernelscope.shadow() as result:
+        torch.compile(_to_one_channel)(*(each.requires_grad_() for each in given)).square().mean().backward()
+    return result
+
+
+def test_a_result_of_which_also_an_input_is_an_origin_is_judged() -> None:
+    """Inductor reads the weight through a view of its own: so it is among the origins of what is returned."""
+    result = _shadowed_convolution()
+    assert result.status == 0, str(result)
+    assert not result.unchecked, str(result)
+
+
+def test_a_fault_in_such_a_result_is_named() -> None:
+    plant = in_call(r"(extern_kernels\.convolution\(buf\d+)", r"\1 * 1.25")
+    with plant() as canary:
+        result = _shadowed_convolution()
+    assert canary.hits == 1
+    assert result.status == 1, str(result)
+    assert [each.kernel_name for each in result] == ["extern_kernels.convolution"], str(result)
