@@ -129,3 +129,19 @@ def test_command_without_eager_operators(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr  # there is no compiled code that could be missing
     assert "outside of recorded calls:" in done.stdout
     assert "aten::add" in done.stdout
+
+
+@pytest.mark.slow
+def test_each_process_has_a_heading(tmp_path: Path) -> None:
+    script = tmp_path / "two.py"
+    script.write_text(
+        "import subprocess, sys, torch\n"
+        "torch.compile(torch.sin)(torch.randn(8))\n"
+        "if len(sys.argv) == 1:\n"
+        "    subprocess.run([sys.executable, __file__, 'child'], check=True)\n"
+    )
+    command = [sys.executable, "-m", "kernelscope", "audit", "-o", str(tmp_path / "run"), str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    headings = [line for line in done.stdout.splitlines() if line.endswith(":") and line[0] != " "]
+    assert headings[0] == "two:", done.stdout
+    assert len(headings) == 2, done.stdout

@@ -59,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
         forms = [{"part": name, "audit": audit.as_json()} for name, audit in found.items()]
         plain.dump({"run": str(path), "parts": forms})
     for name, audit in found.items() if not args.json else ():
-        print("\n".join([*([f"{name}:"] if len(found) > 1 else []), *audit.lines()]))
+        print("\n".join([*([f"{name or stem}:"] if len(found) > 1 else []), *audit.lines()]))
     if status:
         return 2
     wants_all = args.ops == "all"
