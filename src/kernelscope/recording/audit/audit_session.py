@@ -47,9 +47,7 @@ class AuditSession:
         self._events: list[TraceEvent] = []
         self._incomplete = ""
         self._patches = [ProgramsOwnProfiler(self._give_way), Printing(), InputCopies()]
-        if (
-            ops == "all"
-        ):  # then an operator without a call inside has not computed anything when it is stopped
+        if ops == "all":  # only then is an operator that is stopped before its first call known to be empty
             self._patches.append(StoppedRecomputations())
 
     def start(self) -> None:
