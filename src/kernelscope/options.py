@@ -6,9 +6,20 @@ import argparse
 import os
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
-from .config import OPTIONS, Config, ValueSettings, printer_from_environment, strict_from_environment
+from .config import (
+    OPTIONS,
+    Config,
+    Ops,
+    Values,
+    ValueSettings,
+    Verify,
+    printer_from_environment,
+    strict_from_environment,
+)
 
 
 def parse_options(text: str) -> argparse.Namespace:
@@ -26,36 +37,36 @@ def parse_options(text: str) -> argparse.Namespace:
 
 def add_recording_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     add = parser.add_argument
-    add("--values", default="off", metavar="LEVEL",
+    add("--values", type=one_of(get_args(Values)), default="off", metavar="LEVEL",
         help="what to record about tensor values: off, hash (before and after each launch), stats, or save "
         "(keep the tensors)")  # fmt: skip
-    add("--ops", default="graph", metavar="WHICH",
+    add("--ops", type=one_of(get_args(Ops)), default="graph", metavar="WHICH",
         help="graph: compiled code and Triton kernels; all: eager operators too")  # fmt: skip
     add("--kernel", action="append", default=[], metavar="GLOB",
         help="only kernels whose name matches GLOB; repeatable")  # fmt: skip
     add("--kind", action="append", default=[], metavar="KIND",
         help="only triton, cpp, extern, op or gcu; repeatable")  # fmt: skip
-    add("--verify", default="", metavar="HOW",
+    add("--verify", type=one_of(get_args(Verify)), default="", metavar="HOW",
         help="reread: hash every argument at every launch; poison: find unwritten outputs")  # fmt: skip
     add("--steps", type=step_range, metavar="3:5", help="record only these steps; 3:5 means 3 and 4")
     add("--time", action="store_true", help="measure how long each call takes")
     add("--audit", action="store_true", help="check with a profiler which launches are inside recorded calls")
-    add("--stop-at", type=int, metavar="CALL", help="end the program after this call")
+    add("--stop-at", type=count, metavar="CALL", help="end the program after this call")
     add("--max-tensors", type=byte_count, default=2_000_000_000, metavar="SIZE",
         help="most bytes of saved tensors, e.g. 2GB (default); beyond it the oldest are deleted")  # fmt: skip
     add("--stages", action=argparse.BooleanOptionalAction, default=False,
         help="record what the compiler does (on in `kernelscope run`); see kernelscope stages")  # fmt: skip
     add("--fresh", action="store_true", help="with --stages: ignore compile caches")
-    add("--replay", type=int, action="append", default=[], metavar="CALL",
+    add("--replay", type=count, action="append", default=[], metavar="CALL",
         help="re-run this call many times and check that its output is identical; repeatable")  # fmt: skip
     add("--recheck", type=share, default=0.0, metavar="SHARE",
         help="run this share of the calls (0.01; 1: all) again on the spot and compare results")  # fmt: skip
-    add("--save-call", type=int, metavar="CALL",
+    add("--save-call", type=count, metavar="CALL",
         help="with --values save: keep the tensors of this call only")  # fmt: skip
     add("--workers", action="store_true", help="record the workers of a DataLoader too")
     add("--mark-graphs", action="store_true",
         help="in CUDA graphs, note the end of each launch (3 µs each), to name one that faults")  # fmt: skip
-    add("--keep-last", type=int, default=0, metavar="N", help="keep only the last N steps on disk")
+    add("--keep-last", type=count, default=0, metavar="N", help="keep only the last N steps on disk")
     add_value_options(parser)
 
 
@@ -93,6 +104,10 @@ def options_text(given: argparse.Namespace) -> str:
 
 def check_options(given: argparse.Namespace) -> None:
     """Raise for a wrong setting before anything is started."""
+    if given.kind == ["op"] and given.ops != "all":
+        raise ValueError("--kind op: eager operators are recorded with --ops all only; add it")
+    if given.fresh and not given.stages:
+        raise ValueError("--fresh compiles again to record what the compiler does; it needs --stages")
     take_over_printer(given)
     config_of(given)
     settings = value_settings_of(given)
@@ -159,13 +174,44 @@ def config_of(given: argparse.Namespace) -> Config:
     )
 
 
+def count(text: str) -> int:
+    """A number of calls, rows or steps."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not an integer") from None
+    if not 0 <= number < 1 << 62:
+        raise argparse.ArgumentTypeError(f"{text:.40} is out of range: it must be at least 0")
+    return number
+
+
+def number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number") from None
+
+
+def one_of(words: tuple[str, ...]) -> Callable[[str], str]:
+    def known(text: str) -> str:
+        if text not in words:
+            choice = ", ".join(word for word in words if word)
+            raise argparse.ArgumentTypeError(f"{text!r:.40} is unknown; use one of {choice}")
+        return text
+
+    return known
+
+
 def step_range(text: str) -> tuple[int, int]:
     """ "3:5" is steps 3 and 4; "3" is step 3."""
     first, colon, end = text.partition(":")
     try:
-        return int(first), int(end) if colon else int(first) + 1
+        found = int(first), int(end) if colon else int(first) + 1
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a range of steps; write 3:5 or 3") from None
+        found = (0, 0)
+    if not 0 <= found[0] < found[1]:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range of steps; write 3:5 or 3")
+    return found
 
 
 def share(text: str) -> float:

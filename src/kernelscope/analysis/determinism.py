@@ -215,7 +215,7 @@ def _lines(result: DeterminismResult) -> Iterator[str]:
     if result.divergence and not (result.kernels or result.unconfirmed):
         yield from lines(result.divergence)
         if result.by_the_program:
-            yield f"  no kernel is at fault: the program differs by itself: {result.by_the_program}"
+            yield f"  no kernel is at fault: the program itself varies: {result.by_the_program}"
             yield f"  {advice_for(result.divergence)}"
         elif result.divergence.verdict == INPUTS_DIFFER:
             yield "  no kernel is at fault; start the runs from the same state (seeds, order of data)"

@@ -37,7 +37,7 @@ def program_difference(found: Divergence, of_a: Reader, of_b: Reader) -> str:
     if found.verdict == DIFFERENT_KERNEL and found.index_a is not None and found.index_b is not None:
         a, b = of_a.at(found.index_a), of_b.at(found.index_b)
         if a.source and _without_fractions(a.source) == _without_fractions(b.source):
-            return f"a number of its own in the compiled code of call {found.index} differs each time"
+            return f"a constant in the compiled code of call {found.index} differs each time"
     return ""
 
 

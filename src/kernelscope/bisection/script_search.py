@@ -15,7 +15,7 @@ from kernelscope.trials.cluster.ray_trials import RayTrials
 from kernelscope.trials.journal import BISECT, FILE, Journal, refuse_foreign
 from kernelscope.trials.outcome import Outcome
 from kernelscope.trials.progress_line import ProgressLine
-from kernelscope.trials.runner import SoughtFailure, TrialRunner
+from kernelscope.trials.runner import MOST, SoughtFailure, TrialRunner
 from kernelscope.trials.trial_processes import Workers
 
 from .axis_order import Descent
@@ -38,6 +38,15 @@ class Request:
     fork: bool = True
     workaround: bool = True  # search for one
     is_default: bool = False  # no check was given: the script's own failure counts if kernels are right
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be searched for before a folder is made."""
+        if not 2 <= self.runs <= MOST:
+            raise RunError(f"--runs {self.runs}: must be from 2 to {MOST}")
+        if not 0 < self.confidence < 1:
+            raise RunError(f"--confidence {self.confidence:g}: must be between 0 and 1, for example 0.99")
+        if not self.timeout > 0:
+            raise RunError(f"--timeout {self.timeout:g}: must be greater than 0 seconds")
 
 
 def bisect_script(
@@ -64,10 +73,6 @@ def bisect_script(
 
 
 def _search(request: Request, folder: Path, progress: ProgressLine, ray: Any | None) -> BisectResult:
-    if not 0 < request.confidence < 1:
-        raise RunError(f"--confidence {request.confidence}: must be between 0 and 1, for example 0.99")
-    if request.timeout <= 0:
-        raise RunError(f"--timeout {request.timeout}: must be greater than 0 seconds")
     head = {
         **BISECT, "command": hidden_words(request.words)[0], "condition": request.check, "what": request.what,
         "axes": list(request.axes),

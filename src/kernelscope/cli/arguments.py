@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
+
+from kernelscope.errors import RunError
+from kernelscope.options import count
+from kernelscope.processes.program_words import predicate_words
 
 if TYPE_CHECKING:
     from kernelscope.store.stored_run import StoredRun
     from kernelscope.views.call_filter import CallFilter
 
 RAY_ADDRESS = "--ray-address"  # what --ray=ADDRESS is to argparse
+_LONGEST = 31_536_000  # seconds of a time limit: a year
 SCRIPT_USAGE = "[options] (script.py | -m module) [arguments …]"
 
 
@@ -39,6 +45,21 @@ def add_check(group: argparse._ArgumentGroup, fails_on: str) -> None:
     add("--check", metavar="COMMAND", help="run after the script; a non-zero exit status counts as failure")
     add("--predicate", metavar="FILE:FUNCTION",
         help="function that gets the script's global names; a true result counts as failure")  # fmt: skip
+
+
+def chosen_check(args: argparse.Namespace) -> tuple[str, str] | None:
+    """What is searched for, and its command, function or text; None where no option says it."""
+    given = {"check": args.check, "predicate": args.predicate, "exception": args.message}
+    named = {name: value for name, value in given.items() if value is not None}
+    if args.fails_on:
+        named.setdefault(args.fails_on, "")
+    if len(named) > 1:
+        options = {"check": "--check", "predicate": "--predicate"}
+        words = (options.get(name, f"--fails-on {name}") for name in named)
+        raise RunError(f"choose one kind of failure: {' or '.join(words)}")
+    if args.predicate is not None:
+        predicate_words(args.predicate)
+    return next(iter(named.items()), None)
 
 
 def add_ops(parser: argparse.ArgumentParser) -> None:
@@ -127,15 +148,21 @@ def given_ray(args: argparse.Namespace) -> list[str]:
     return [] if args.ray is None else [f"--ray={args.ray}" if args.ray else "--ray"]
 
 
-def count(text: str) -> int:
-    """A number of calls, rows or steps."""
-    try:
-        number = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is not an integer") from None
-    if not 0 <= number < 1 << 62:
-        raise argparse.ArgumentTypeError(f"{text:.40} is out of range: it must be at least 0")
-    return number
+def seconds_from(least: int) -> Callable[[str], float]:
+    """A time limit, of at least so many seconds."""
+
+    def seconds(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = -1.0
+        if not least <= found <= _LONGEST:  # not a number is neither
+            raise argparse.ArgumentTypeError(
+                f"{text!r:.40}: give a number of seconds from {least} to {_LONGEST}"
+            )
+        return found
+
+    return seconds
 
 
 def rank_list(text: str) -> list[int]:

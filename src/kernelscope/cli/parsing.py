@@ -37,6 +37,7 @@ RUN is a folder, or the name of a run in ./kscope-runs. The default is the newes
 
 _WIDEST_HELP = 110
 _CHOICES = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
+_OPTIONS = ("-h", "--help", "--version")  # before a command
 _UNKNOWN = "unrecognized arguments: "
 
 
@@ -105,11 +106,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def parsed(given: Sequence[str]) -> argparse.Namespace:
-    name = next((word for word in given if not word.startswith("-")), "")
-    if name and name not in COMMANDS and given[0] == name:
+    name = next((word for word in given if not word.startswith("-")), None)
+    if name is not None and name not in COMMANDS and given[0] == name:
         near = did_you_mean(name, COMMANDS)
         parser_for(None).error(f"there is no command {name!r}{near}")
     parser = parser_for(name if name in COMMANDS else None)
+    if given[0] != name and not any(option.startswith(given[0]) for option in _OPTIONS):
+        parser.error(_UNKNOWN + given[0])
     found, unknown = parser.parse_known_args(given)
     args: argparse.Namespace = found
     if unknown:

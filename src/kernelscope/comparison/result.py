@@ -125,7 +125,7 @@ class ComparisonResult:
         for which, count in self.calls.items():
             if not count:
                 name = "reference" if which == "reference" else "other program"
-                return f"the {name} made no call of torch, so there is nothing to compare"
+                return f"the {name} called no operator of torch, so there is nothing to compare"
         if not self.values.get("matched"):
             return "no value of the one program was found in the other"
         if self.first is None and self.shares and max(self.shares.values()) < _ENOUGH:
@@ -239,8 +239,8 @@ def _amplifier_text(each: Amplifier) -> str:
 _VERBS = {
     "computes": "differs by more than its inputs and rounding explain",
     "reads": "reads values that differ from the reference's",
-    "stops": "lacks a step: the reference changes this result once again",
-    "returns": "computed the value that is returned, where the reference returns another value",
+    "stops": "lacks a step: the reference changes this result again",
+    "returns": "computed the value that is returned, where the reference returns a different value",
     "number": "was given a number that differs from the reference's",
     "rounds-whole-numbers": "gives integers that its dtype cannot represent",
 }

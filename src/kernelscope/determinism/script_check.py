@@ -52,6 +52,8 @@ class ScriptRuns:
 
     def check(self, runs: int, output: str, stem: str, *, fresh: bool) -> tuple[DeterminismResult, Path]:
         """The result, and the folder with the runs: `output`, or a new one named after `stem`."""
+        if not fresh and self._ray is None and self._command[0] != sys.executable:
+            raise RunError("a command after -- needs one process per run: add --fresh")
         home = (
             folder.create(Path(output))
             if output
@@ -101,8 +103,6 @@ class ScriptRuns:
 
     def _in_one_process(self, home: Path, runs: int) -> list[Path]:
         """A child runs the script repeatedly, and records each run to a folder of its own."""
-        if self._command[0] != sys.executable:
-            raise RunError("a command after -- needs one process per run: add --fresh")
         words = [sys.executable, "-m", _REPEATER, str(runs), str(home), self._options]
         words += [*(["--recompile"] if self._recompile else []), "--", *self._command[1:]]
         # The child records by itself; `watch` is only to see how it ends.

@@ -32,7 +32,7 @@ NEVER_CHECKED = (
     "code that is not compiled",
     "compiled functions as a whole, except in their executions 1 to 4, 8, 16, 32 …",
     "other inputs",
-    "kernels from Inductor's cache of compiled code, which are used as an earlier compiler made them",
+    "kernels that came from Inductor's cache, where an earlier compiler may have put them",
     "speed",
 )
 

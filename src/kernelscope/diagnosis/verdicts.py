@@ -77,7 +77,7 @@ def of_failure(answer: Answer, run: Recorded, eager: Recorded) -> Incident | Non
     else:
         answer.kind, answer.fault = "exception", UNKNOWN
         how = (
-            "otherwise than without the compiler"
+            "not as it fails without the compiler"
             if eager.failed and not is_refused
             else "only when it is compiled"
         )
@@ -170,7 +170,7 @@ def of_nan(answer: Answer, run: Recorded, *, is_conclusive: bool) -> None:
 
 def of_random_numbers(answer: Answer, buffers: int) -> None:
     """Of an exception only when compiled, where every kernel is right: a comparison with eager, perhaps."""
-    answer.reason = f"compiled code draws other random numbers than eager ({counted(buffers, 'buffer')})"
+    answer.reason = f"compiled code and eager draw different random numbers ({counted(buffers, 'buffer')})"
     answer.checked.append("apart from random numbers, every kernel that was compared is right")
     answer.next = [
         "set torch._inductor.config.fallback_random = True, which draws eager's numbers: if the script then "
@@ -184,7 +184,7 @@ def of_variation(answer: Answer, found: DeterminismResult) -> None:
     answer.what = f"in {found.runs} runs from the same state"
     if found.by_the_program:
         answer.fault = PROGRAM
-        answer.what = f"the program differs by itself: {found.by_the_program}"
+        answer.what = f"the program itself varies: {found.by_the_program}"
         answer.line = found.divergence.origin
         answer.where = f"first seen at {found.divergence.kernel_name}; no kernel is at fault"
         source = found.divergence.source
@@ -257,7 +257,7 @@ def of_unseen_kernels(answer: Answer, run: Recorded) -> None:
         f"the first run made {counted(run.calls, 'call')} of kernels, and when the script was run again "
         "shadow saw none; later runs have no standard input"
     )
-    answer.next = ["make each run alike: let the script read a file, not standard input, and keep no state"]
+    answer.next = ["make all runs equal: let the script read a file, not standard input, and keep no state"]
 
 
 def fails_in_eager(found: BisectResult) -> bool:

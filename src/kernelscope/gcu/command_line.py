@@ -58,11 +58,14 @@ def main(args: argparse.Namespace) -> int:
     path = Path(args.file)
     try:
         source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = "it is not text" if isinstance(error, UnicodeDecodeError) else error.strerror or error
+        print(f"kernelscope: cannot read {path}: {why}", file=sys.stderr)
+        return 2
+    try:
         return int(_ACTIONS[args.action](path, source, args))
     except ChoreoError as error:
         print(error, file=sys.stderr)
-    except UnicodeDecodeError:
-        print(f"{path}: not a text file", file=sys.stderr)
     except OSError as error:
         print(f"{path}: {error.strerror or error}", file=sys.stderr)
     except NativeError as error:

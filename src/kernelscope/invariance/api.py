@@ -138,7 +138,7 @@ class _Check:
         if unnamed and not found.variant:
             found.kernels = with_suspect(found.kernels, flow, unnamed[0].run)
         if flow.draws and not found.variant and not found.unexplained:
-            note = "Only because a row has other random numbers in another batch: {}"
+            note = "Only because the random numbers of a row are different in another batch: {}"
             found.notes += [note.format(each) for each in found.results]
             found.results = []
 

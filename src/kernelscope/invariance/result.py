@@ -190,5 +190,5 @@ _TESTS = {
     "size": "the number of rows",
     "position": "the place of a row in the batch",
     "contents": "the contents of the other rows",
-    "repeat": "chance: a second run with the same rows gave another result",
+    "repeat": "chance: a second run with the same rows gave a different result",
 }

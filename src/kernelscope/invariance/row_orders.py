@@ -189,8 +189,8 @@ def _says_nothing(lines: torch.Tensor) -> list[bool]:
 
 # -- what is known of memory that holds rows in another order --
 
-_NOT_COMPARED = "its inputs could not be compared, and its rows are in another order"
-_EQUAL_ROWS = "its inputs have equal rows in another order, so its rows cannot be paired for certain"
+_NOT_COMPARED = "its inputs could not be compared, and its rows are in a different order"
+_EQUAL_ROWS = "its inputs have equal rows in a different order, so its rows cannot be paired for certain"
 _OTHER_INDICES = "its indices were computed by different code when the rows changed"
 
 

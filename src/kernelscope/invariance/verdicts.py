@@ -14,7 +14,7 @@ ATOMIC = re.compile(r"\batomic_\w+(<[^>]*>)?\(")  # a call: metadata of every ke
 SPLIT = re.compile(r"_arr\[|\bmax_threads\b|\bRSPLIT|\bXBLOCK_SPLIT")  # not what metadata say of the device
 _LIBRARIES = ("extern_kernels", "aten", "torch")  # what names of calls begin with
 _UNKNOWN = "with other rows there is no result that corresponds to it"
-_ANY_ORDER = "its rows may be in another order, and no result of the program depends on that order"
+_ANY_ORDER = "its rows may be in a different order, and no result of the program depends on that order"
 _ORDER = {"size": 0, "position": 1, "contents": 2, "repeat": 3}
 
 
@@ -182,9 +182,9 @@ def _cause(code: Code, variant: list[Outcome], tests: tuple[str, ...]) -> tuple[
     if is_split:
         return "split-reduction", "it splits a reduction, and the number of rows decides how"
     if is_other:
-        return "other-kernel", "for another number of rows another kernel was compiled"
+        return "other-kernel", "a different kernel was compiled for another number of rows"
     if any(c.config != code.config for c in others):
-        return "other-config", "for another number of rows another configuration was chosen"
+        return "other-config", "a different configuration was chosen for another number of rows"
     if "position" in tests:
         return "position", "the place of a row decides by which loop of the kernel it is computed"
     return "size", "the same code computes a row differently when the number of rows changes"

@@ -41,6 +41,14 @@ def command_words(module: list[str] | None, words: list[str]) -> list[str]:
     return words[1:]
 
 
+def predicate_words(where: str) -> tuple[str, str]:
+    """`file.py:function` in two."""
+    file, _, name = where.rpartition(":")
+    if not file or not Path(file).is_file():
+        raise RunError(f"--predicate {where}: there is no file {file or where}; give file.py:function")
+    return file, name
+
+
 def stem_of(module: list[str] | None, words: list[str]) -> str:
     """What to name a run of it after."""
     return module[0] if module else Path(words[1] if words[0] == "--" else words[0]).stem

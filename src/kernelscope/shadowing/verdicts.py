@@ -67,7 +67,7 @@ def own_operator(verdict: str, kind: str, kernel_name: str, reason: str) -> OwnO
     if name := misdescribed_operator(reason):
         return OwnOperator(
             name,
-            "its result has other sizes or strides than its fake implementation (register_fake) says",
+            "the sizes or strides of its result differ from those of its fake implementation (register_fake)",
             "let register_fake return the sizes and strides that the operator really returns",
         )
     return None

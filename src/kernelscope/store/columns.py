@@ -265,7 +265,7 @@ class _Values:
         letters = np.frombuffer(raw, np.uint8)
         ends = np.flatnonzero(letters == ord("\n"))
         if len(ends) != count - 1:
-            raise ValueError("a column of details has another length")
+            raise ValueError("a column of details has the wrong length")
         numbers = _numbers(raw.translate(_SPACES).decode(), " ")
         colons = np.flatnonzero(letters == ord(":"))
         if len(numbers) != 2 * len(colons):
@@ -300,7 +300,7 @@ def numbers_of(
     for keys, texts in _chunks(database, picked, table, key):
         for part, found in zip(parts, (keys, *map(_numbers, texts)), strict=True):
             if len(found) != len(keys):
-                raise ValueError(f"a column of {table} has another length")
+                raise ValueError(f"a column of {table} has the wrong length")
             part.append(found)
     return [_together(part, np.int64) for part in parts]
 

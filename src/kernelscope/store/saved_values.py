@@ -39,7 +39,7 @@ def _position(call: CallFacts, name: str) -> int:
             return i
     tensors = [arg.name for arg in call.arguments if arg.tensor is not None]
     near = get_close_matches(name, tensors, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = f"did you mean {near[0]}? It" if near else "it"
     raise RunError(
-        f"call {call.index}, {call.kernel_name}, has no tensor {name}: {hint}It has {', '.join(tensors)}"
+        f"call {call.index}, {call.kernel_name}, has no tensor {name}: {hint} has {', '.join(tensors)}"
     )

@@ -112,7 +112,7 @@ class StoredRun(Run):
         """The same of columns of numbers; SQLite keeps whatever was put into them."""
         found = self.rows(sql, given)
         if not all(isinstance(cell, int | float | None) for row in found for cell in row):
-            raise RunError(f"{self.database.path} is damaged: a column of numbers holds other values")
+            raise RunError(f"{self.database.path} is damaged: a column of numbers holds something else")
         return found
 
     # -- what every run has ----------------------------------------------------------------------------

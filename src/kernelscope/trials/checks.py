@@ -5,10 +5,10 @@ from __future__ import annotations
 import runpy
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 from kernelscope.errors import RunError
+from kernelscope.processes.program_words import predicate_words
 from kernelscope.processes.quick_start import flush_files
 from kernelscope.shadowing.eager_launches import EagerSession
 
@@ -119,9 +119,7 @@ def check_named(kind: str, what: str = "") -> Check:
 
 def load_function(where: str) -> Callable[[Any], Any]:
     """`file.py:function`."""
-    file, _, name = where.rpartition(":")
-    if not file or not Path(file).is_file():
-        raise RunError(f"--predicate {where}: there is no file {file or where}; give file.py:function")
+    file, name = predicate_words(where)
     function = runpy.run_path(file, run_name="kernelscope_predicate").get(name)
     if not callable(function):
         raise RunError(f"--predicate {where}: {file} has no function {name}")

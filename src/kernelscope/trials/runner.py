@@ -91,7 +91,7 @@ class TrialRunner:
     def baseline(self, runs: int) -> Outcome:
         """Run the baseline a few times; the first failure, or else the last outcome."""
         if not 2 <= runs <= MOST:
-            raise RunError(f"--runs {runs}: must be from 2 to {MOST}")
+            raise RunError(f"runs={runs}: the baseline needs from 2 to {MOST} runs")
         first: Outcome | None = None
         last = Outcome(PASSED)
         self.expect([Settings()] * runs, discover=True)

@@ -98,9 +98,9 @@ def parse_watch(text: str) -> Condition:
 def _advice(word: str) -> str:
     known = [*_BARE, *_MEASURES, "zeros"]
     near = get_close_matches(word, known, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = f"did you mean {near[0]}? Use" if near else "use"
     measures = ", ".join([*_MEASURES, *_COUNTS])
-    return f"{hint}Use nan, inf, -inf, changed, or one of {measures} with a bound, as in max>1e4"
+    return f"{hint} nan, inf, -inf, changed, or one of {measures} with a bound, as in max>1e4"
 
 
 def _absmax(stats: Stats) -> float | None:

@@ -80,7 +80,7 @@ REFUSED = [
     (
         "dma.copy x => local;",
         2,
-        "nothing can read what this DMA gives, because it has no name; write `f =",
+        "nothing can read the result of this DMA, because it has no name; write `f =",
     ),
     ("y = dma.copy x => local;\ny = 3;", 2, "`y` is already declared, and not as a future"),
     ("a = dma.copy x => local;\na = 2.0f;", 3, "it is a future, which only a DMA fills: `a = dma.copy …;`"),

@@ -68,7 +68,7 @@ assert torch.equal(torch.compile(f)(torch.ones(8)), f(torch.ones(8))), "compiled
         ([], "nothing to run"),
         (["missing.py"], "there is no script missing.py"),
         (["--axis", "kernels", "program.py"], "--axis kernels: use one of backend"),
-        (["--check", "true", "--fails-on", "nan", "program.py"], "choose one kind of failure: check or nan"),
+        (["--check", "true", "--fails-on", "nan", "program.py"], "choose one kind of failure: --check or"),
         (["--resume", "program.py"], "no bisection of program"),
         (["--resume", "-o", "elsewhere", "program.py"], "elsewhere is not the folder of a bisection"),
         (["--confidence", "2", "program.py"], "between 0 and 1"),

@@ -71,7 +71,7 @@ def test_a_script_that_is_missing_is_said_before_anything_runs(tmp_path: Path) -
 def test_a_script_without_tensors_is_inconclusive(tmp_path: Path) -> None:
     status, form = _compared(tmp_path, "print('nothing')\n")
     assert status == 2
-    assert form["problem"] == "the other program made no call of torch, so there is nothing to compare"
+    assert form["problem"] == "the other program called no operator of torch, so there is nothing to compare"
     status, printed, said = _ran(tmp_path, "reference.py", "other.py")
     assert (status, said) == (2, f"kernelscope: {form['problem']}\n")
     assert "nothing to compare" not in printed

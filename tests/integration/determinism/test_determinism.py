@@ -230,7 +230,7 @@ def test_a_program_that_differs_by_itself_is_told_so(fn: Callable[[torch.Tensor]
     assert result
     assert not result.kernels
     assert says in result.by_the_program, str(result)
-    assert f"no kernel is at fault: the program differs by itself: {result.by_the_program}" in str(result)
+    assert f"no kernel is at fault: the program itself varies: {result.by_the_program}" in str(result)
     assert result.to_json()["by_the_program"] == result.by_the_program
     assert ("zero_()" in str(result)) == (fn is revealing_memory)
 

@@ -134,7 +134,7 @@ def test_a_rank_with_other_settings_is_named(folder: Path) -> None:
     result = kernelscope.ranks(folder / "other-threads.kscope")
     assert result.first is not None, str(result)
     assert (result.first.kind, result.first.kernel_name) == ("computed-differently", "aten.sum.default")
-    assert "with other settings, which `kernelscope diff RUN --ranks 1,0` shows" in result.first.reason
+    assert "with different settings, which `kernelscope diff RUN --ranks 1,0` shows" in result.first.reason
 
 
 @pytest.mark.parametrize("way", [*HANDS, *NEW])

@@ -80,7 +80,7 @@ def test_generators_that_part_are_a_note(folder: Path, tmp_path: Path) -> None:
     alike, parted = (answer(folder, way, tmp_path / way) for way in ("alike", "parted"))
     assert not alike.notes
     [note] = [note for note in parted.notes if "generators" in note]
-    assert "(cpu) of ranks 0, 1 had the same state after step 0, and no longer after step 1" in note
+    assert "(cpu) of ranks 0, 1 had the same state after step 0, but different states after step 1" in note
 
 
 def test_what_must_equal_what() -> None:

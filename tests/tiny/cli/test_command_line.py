@@ -79,6 +79,51 @@ def test_usage_errors(words: list[str], capsys: Capture) -> None:
     assert capsys.readouterr().err.startswith("kernelscope: ")
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--versoin"], "unknown argument --versoin; did you mean --version?"),
+        ([""], "there is no command ''"),
+        (["run", "--values", "foo", "x.py"], "--values: 'foo' is unknown; use one of off, hash, stats, save"),
+        (["run", "--verify", "foo", "x.py"], "--verify: 'foo' is unknown; use one of reread, poison"),
+        (["run", "--steps", "5:3", "x.py"], "'5:3' is not a range of steps; write 3:5 or 3"),
+        (["run", "--stop-at", "x", "x.py"], "'x' is not an integer"),
+        (["bisect", "--confidence", "x", "x.py"], "'x' is not a number"),
+        (["stages", "--lines", "-1"], "it must be at least 0"),
+    ],
+)
+def test_a_wrong_word_is_named_with_what_is_right(words: list[str], says: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith("kernelscope: ")
+    assert says in said
+
+
+def test_a_refused_search_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.py").write_text("")
+    refused = (
+        ["bisect", "--runs", "1", "x.py"],
+        ["bisect", "--timeout", "0", "x.py"],
+        ["bisect", "--confidence", "1", "x.py"],
+        ["bisect", "--predicate", "check.py:fails", "x.py"],
+        ["why", "--predicate", "check.py", "x.py"],
+        ["determinism", "--", "ls"],
+        ["run", "--kind", "op", "x.py"],
+        ["run", "--no-stages", "--fresh", "x.py"],
+    )
+    for words in refused:
+        assert main(words) == 2, words
+    said = capsys.readouterr().err
+    assert said.count("kernelscope: ") == len(refused)
+    assert "record(" not in said
+    assert [path.name for path in tmp_path.iterdir()] == ["x.py"]
+
+
 def test_nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["show"]) == 2

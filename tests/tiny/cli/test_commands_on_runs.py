@@ -192,7 +192,8 @@ def test_a_packed_file_cannot_escape(here: Path, capsys: Capture) -> None:
         (["show", "."], "there is no run in ."),
         (["run", "--", "no-such-command"], "there is no command no-such-command"),
         (["run"], "nothing to run"),
-        (["run", "--values", "nothing", "fine.py"], "values='nothing': unknown value"),
+        (["stages", "old-1", "--only", "fx"], "--only needs --sections"),
+        (["stages", "old-1", "--indent", "4"], "--indent needs --export DIR"),
         (["run", "-o", "kscope-runs/old-1", "fine.py"], "already exists"),
         (["show", "nothing-here"], "there is no run nothing-here"),
         (["show", "fine.py"], "is a file; a run is a folder"),
@@ -247,3 +248,7 @@ def test_one_run_is_not_enough_to_compare(
     write_sample(tmp_path / folder.HOME / "only-1.kscope").close()
     assert main(["diff"]) == 2
     assert "diff needs two runs, and there is only 1 here; record with: " in capsys.readouterr().err
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert main(["diff", "../kscope-runs/only-1.kscope"]) == 2
+    assert "diff needs a second run to compare ../kscope-runs/only-1.kscope with" in capsys.readouterr().err

@@ -44,7 +44,10 @@ def test_says_what_it_left_out(here: Path, capsys: pytest.CaptureFixture[str]) -
         (["report", "--diff", "train"], "compared with itself"),
         (["report", "--diff", "gone"], "there is no run gone"),
         (["view", "nothing"], "there is no run nothing"),
-        (["view", "--port", "99999", "--no-browser"], "cannot use port 99999"),
+        (
+            ["view", "--port", "99999", "--no-browser"],
+            "cannot use port 99999: the last one is 65535; leave out --port",
+        ),
     ],
 )
 def test_bad_input(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,6 +62,7 @@ WAYS = {
     "exception": ({"status": 1, "exception": "ValueError: bad shapes\nsecond line"},
                   "program ended with an exception at /home/someone/train.py:12 in main: ValueError: bad"),
     "ctrl-c": ({"status": -2, "exception": "KeyboardInterrupt: "}, "was interrupted with Ctrl-C at /home"),
+    "ctrl-c-before-torch": ({"status": -2}, "the program was interrupted with Ctrl-C"),
     "stop-on": ({"status": 3, "hit": "made 8 NaN of 8 elements"}, "the program was stopped by --stop-on"),
     "exit": ({"status": 1}, "the program ended with status 1"),
     "term": ({"status": -15}, "the program was killed by SIGTERM"),

@@ -95,7 +95,7 @@ def test_compiled_code_that_says_where_it_noticed_it(eager: str, is_same: bool, 
         assert answer.fault == PROGRAM
     else:
         verdicts.of_failure(answer, *runs)
-        assert answer.what.startswith("otherwise than without the compiler: ")
+        assert answer.what.startswith("not as it fails without the compiler: ")
 
 
 def test_memory_that_nothing_has_written() -> None:
@@ -162,5 +162,5 @@ def test_other_random_numbers_than_eager_are_not_called_a_bug(tmp_path: Path) ->
     verdicts.of_failure(answer, run, recorded(tmp_path / "b.kscope", 0))
     verdicts.of_random_numbers(answer, 1)
     assert (answer.kind, answer.fault) == ("exception", UNKNOWN)
-    assert "draws other random numbers than eager (1 buffer)" in answer.reason
+    assert "code and eager draw different random numbers (1 buffer)" in answer.reason
     assert "fallback_random = True" in answer.next[0]

@@ -95,5 +95,5 @@ def test_a_program_that_differs_by_itself_is_not_a_bug() -> None:
     answer = Answer()
     verdicts.of_variation(answer, found)
     assert (answer.kind, answer.fault) == ("varies", PROGRAM)
-    assert answer.what == f"the program differs by itself: {found.by_the_program}"
+    assert answer.what == f"the program itself varies: {found.by_the_program}"
     assert "no kernel is at fault" in answer.where

@@ -50,8 +50,8 @@ def test_what_the_command_prints_is_read(tmp_path: Path) -> None:
     [
         ("", "Expecting value"),
         ("[]", "problem is missing"),
-        ('{"problem": 1}', "problem is not a text"),
-        ('{"problem": "", "notes": [1], "functions": []}', "is not a text"),
+        ('{"problem": 1}', "problem is not text"),
+        ('{"problem": "", "notes": [1], "functions": []}', "is not text"),
         ('{"problem": "", "notes": [], "functions": {}}', "functions is not a list"),
         ('{"problem": "", "notes": [], "functions": [{"what_ifs": []}]}', "function is missing"),
         ("[" * 100_000, "is not what `kernelscope precision --json script.py` prints"),

@@ -92,7 +92,7 @@ def other_site(a: KernelCall, b: KernelCall) -> tuple[str, str] | None:
     if (other := other_code(a, b)) is not None:
         return DIFFERENT_KERNEL, other
     if a.arg_names != b.arg_names:
-        return DIFFERENT_KERNEL, f"{a.kernel_name} has other arguments: {_listed(a)} and {_listed(b)}"
+        return DIFFERENT_KERNEL, f"{a.kernel_name} has different arguments: {_listed(a)} and {_listed(b)}"
     if (other := unlike(launch_settings(a), launch_settings(b))) is not None:
         return DIFFERENT_CONFIG, other
     return None

@@ -105,7 +105,7 @@ def suspects(numbers: Sequence[int], decided: Vote, place: int) -> tuple[int, ..
 def computed_reason(rank: int, other_rank: int, other_index: int, *, is_same: bool) -> str:
     told = f"rank {other_rank} ran the same kernel on them (call {other_index})"
     if not is_same:
-        told += f", with other settings, which `kernelscope diff RUN --ranks {other_rank},{rank}` shows"
+        told += f", with different settings, which `kernelscope diff RUN --ranks {other_rank},{rank}` shows"
     return f"it computed a different result from the same inputs: {told}"
 
 

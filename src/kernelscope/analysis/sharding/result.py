@@ -92,7 +92,7 @@ class ShardedDifference:
             lines.append(f"  since {self.since.text()}")
         if self.error < float("inf"):
             lines.append(
-                f"  relative error {self.error:.2g}; rounding in another order explains {self.limit:.2g}"
+                f"  relative error {self.error:.2g}; rounding in a different order explains {self.limit:.2g}"
             )
         return lines
 

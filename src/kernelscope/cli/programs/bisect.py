@@ -17,10 +17,12 @@ from kernelscope.cli.arguments import (
     add_json,
     add_ray,
     add_script,
+    chosen_check,
     given_ray,
     ray_of,
 )
 from kernelscope.errors import RunError
+from kernelscope.options import count, number
 from kernelscope.processes.program_words import script_words, stem_of
 from kernelscope.processes.signals import terminable
 from kernelscope.store import folder
@@ -58,14 +60,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"search only this axis; repeatable: {', '.join(AXES)}")  # fmt: skip
     add("--all", action="store_true", help="search every axis, even after a cause was found")
     add("--no-workaround", action="store_true", help="do not search for a workaround")
-    add("--runs", type=int, default=3, metavar="N", help="number of baseline runs (default 3)")
-    add("--confidence", type=float, default=0.99, metavar="P",
-        help="for flaky failures: repeat each trial until this certain (default 0.99)")  # fmt: skip
-    add("--timeout", type=float, default=600, metavar="SECONDS", help="limit for one trial (default 600)")
+    add("--runs", type=count, default=3, metavar="N", help="number of baseline runs (default 3)")
+    add("--confidence", type=number, default=0.99, metavar="P",
+        help="for flaky failures: repeat each trial until it is this certain (default 0.99)")  # fmt: skip
+    add("--timeout", type=number, default=600.0, metavar="SECONDS",
+        help="limit for one trial (default 600)")  # fmt: skip
     add("--spawn", action="store_true", help="use a new process for each trial instead of a fork")
     add_ray(parser, "run trials on a Ray cluster, several at once")
     where = parser.add_argument_group("output")
-    where.add_argument("-o", dest="output", metavar="NAME", help="folder to create; default SCRIPT-bisect-1")
+    where.add_argument("-o", dest="output", metavar="NAME",
+                       help="folder to create; default kscope-runs/SCRIPT-bisect-1")  # fmt: skip
     where.add_argument("--resume", action="store_true",
                        help="continue the newest bisection of this script, or -o NAME")  # fmt: skip
     add_json(parser, "bisect")
@@ -102,21 +106,15 @@ def _bisected(args: argparse.Namespace, request: Request, ray: Any | None) -> Bi
 
 
 def _request(args: argparse.Namespace) -> Request:
-    checks = {"check": args.check, "predicate": args.predicate, "exception": args.message}
-    given = [name for name, value in checks.items() if value is not None]
-    if args.fails_on and args.fails_on not in given:
-        given.append(args.fails_on)
-    if len(given) > 1:
-        raise RunError(f"choose one kind of failure: {' or '.join(given)}")
+    check = chosen_check(args)
     unknown = [axis for axis in args.axis if axis not in AXES]
     if unknown:
         raise RunError(f"--axis {unknown[0]}: use one of {', '.join(AXES)}")
-    check = given[0] if given else "shadow"
     refusal = "bisect runs a Python script or -m module; to run a command after it, use --check"
     return Request(
-        tuple(script_words(args.module, args.command, refusal)), check, checks.get(check) or "",
+        tuple(script_words(args.module, args.command, refusal)), *(check or ("shadow", "")),
         AXES if args.all else tuple(args.axis), args.runs, args.confidence, args.timeout,
-        fork=not args.spawn, workaround=not args.no_workaround, is_default=not given,
+        fork=not args.spawn, workaround=not args.no_workaround, is_default=check is None,
     )  # fmt: skip
 
 

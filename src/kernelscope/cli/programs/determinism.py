@@ -6,6 +6,7 @@ import argparse
 
 from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_ops, add_ray, add_script, ray_of
 from kernelscope.errors import RunError
+from kernelscope.options import count
 from kernelscope.processes.program_words import command_words, stem_of
 
 DESCRIPTION = "Run a script several times, and name each kernel that gives varying results."
@@ -25,7 +26,7 @@ Exit status: 0 all runs were identical, 1 something differed, 2 the script could
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--runs", type=int, default=3, metavar="N", help="number of runs (default 3)")
+    add("--runs", type=count, default=3, metavar="N", help="number of runs (default 3)")
     add("--fresh", action="store_true", help="use a new process for each run")
     add("--recompile", action="store_true", help="use an empty compile cache for each run")
     add_ray(parser, "make each run in a process of its own on a Ray cluster, several at once")

@@ -21,7 +21,7 @@ examples:
   kernelscope invariance --dim x=1,mask=0 a.py by the names of the arguments
   kernelscope invariance --ops all eager.py    follow the eager operators of modules that are not compiled
 
-The first call of each compiled function is repeated with 1, 2, 3, 7, 8 and all rows, in another order and
+The first call of each compiled function is repeated with 1, 2, 3, 7, 8 and all rows, in a different order and
 with padding, forward and backward. Exit status: 0 no row depends on the others, 1 one does, 2 inconclusive.
 """
 

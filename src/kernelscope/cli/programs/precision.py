@@ -7,6 +7,7 @@ import math
 import sys
 
 from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script
+from kernelscope.options import number
 from kernelscope.processes.program_words import script_words
 
 from .script_answer import print_answer
@@ -65,10 +66,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _tolerance(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number") from None
-    if not math.isfinite(number) or number < 0:
+    relative = number(text)
+    if not math.isfinite(relative) or relative < 0:
         raise argparse.ArgumentTypeError(f"{text:.40}: give a relative error of at least 0, such as 0.01")
-    return number
+    return relative

@@ -8,8 +8,9 @@ import shlex
 import sys
 from pathlib import Path
 
-from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script, count
+from kernelscope.cli.arguments import SCRIPT_USAGE, add_json, add_script
 from kernelscope.errors import RunError
+from kernelscope.options import count
 from kernelscope.processes.program_words import script_words, stem_of
 from kernelscope.text.amounts import counted
 from kernelscope.text.terminal_size import fitted

@@ -49,7 +49,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         check_options(args)
     except (ValueError, TypeError) as error:
-        raise RunError(str(error).replace("record(", "").replace("):", ":")) from None
+        raise RunError(str(error)) from None
     command, stem = command_words(args.module, args.command), stem_of(args.module, args.command)
     output = args.output and folder.named(args.output)
     home = output.parent if output else Path(folder.HOME)

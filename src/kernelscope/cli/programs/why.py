@@ -9,15 +9,20 @@ import sys
 from pathlib import Path
 
 from kernelscope.bisection.script_search import Request
-from kernelscope.cli.arguments import SCRIPT_USAGE, add_check, add_json, add_script
-from kernelscope.errors import RunError
+from kernelscope.cli.arguments import (
+    SCRIPT_USAGE,
+    add_check,
+    add_json,
+    add_script,
+    chosen_check,
+    seconds_from,
+)
 from kernelscope.processes.program_words import script_words, stem_of
 from kernelscope.store import folder
 from kernelscope.text.file_names import file_name
 
 DESCRIPTION = "Find out what is wrong with a script: a crash, NaN, wrong or varying results, or compiling."
 USAGE = SCRIPT_USAGE
-_LONGEST = 31_536_000  # seconds: a year
 EPILOG = """\
 examples:
   kernelscope why train.py --epochs 1           find out what is wrong, and write a bug report if it is a bug
@@ -37,10 +42,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_check(failure, "only this, as for bisect")
     add = parser.add_argument_group("how to search").add_argument
     add("--quick", action="store_true", help="do not search for the part of the compiler (bisect, reduce)")
-    add("--timeout", type=_seconds, default=0.0, metavar="SECONDS",
-        help="stop the search after this many seconds, and print what is known (default: none)")  # fmt: skip
+    add("--timeout", type=seconds_from(0), default=0.0, metavar="SECONDS",
+        help="stop the search after this many seconds, and print what is known (0: no limit)")  # fmt: skip
     where = parser.add_argument_group("output")
-    where.add_argument("-o", dest="output", metavar="NAME", help="folder to create; default SCRIPT-why-1")
+    where.add_argument("-o", dest="output", metavar="NAME",
+                       help="folder to create; default kscope-runs/SCRIPT-why-1")  # fmt: skip
     add_json(parser, "why")
     add_script(parser)
 
@@ -66,24 +72,7 @@ def main(args: argparse.Namespace) -> int:
     return diagnosis.status
 
 
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number of seconds") from None
-    if not 0 <= number <= _LONGEST:  # not a number is neither
-        raise argparse.ArgumentTypeError(
-            f"{text:.40}: give a number of seconds from 0, which means no limit, to {_LONGEST}"
-        )
-    return number
-
-
 def _check_request(args: argparse.Namespace, words: list[str]) -> Request | None:
     """None where all kinds of failure are looked for."""
-    given = {"check": args.check, "predicate": args.predicate, "exception": args.message}
-    named = [name for name, value in given.items() if value is not None]
-    if args.fails_on and args.fails_on not in named:
-        named.append(args.fails_on)
-    if len(named) > 1:
-        raise RunError(f"choose one kind of failure: {' or '.join(named)}")
-    return Request(tuple(words), named[0], given.get(named[0]) or "") if named else None
+    check = chosen_check(args)
+    return Request(tuple(words), *check) if check else None

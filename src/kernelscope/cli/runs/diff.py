@@ -149,6 +149,8 @@ def _two_ranks(args: argparse.Namespace) -> tuple[StoredRun, StoredRun]:
 def _paths(a: str | None, b: str | None) -> tuple[Path, Path]:
     """Two runs as given, or the newest ones."""
     if a is not None:
+        if b is None and not folder.runs_in(Path.cwd()):
+            raise RunError(f"diff needs a second run to compare {a} with; name both: kernelscope diff A B")
         return folder.resolve(a), folder.newest() if b is None else folder.resolve(b)
     newest = folder.runs_in(Path.cwd())
     if len(newest) < 2:

@@ -39,7 +39,7 @@ Runs of any length can be exported. The default output is in this folder, named 
 
 
 _TRACKERS = {
-    "mlflow": "artifacts and metrics of MLflow; -o is a tracking URI (default: as MLflow is set)",
+    "mlflow": "artifacts and metrics of MLflow; -o is a tracking URI (default: MLflow's own setting)",
     "wandb": "an offline run of Weights & Biases, in -o DIR (default: here)",
     "tensorboard": "event files in -o DIR (default: NAME.tensorboard), in a folder named after the run",
 }

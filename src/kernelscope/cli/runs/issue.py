@@ -6,7 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from kernelscope.cli.arguments import add_imports, add_run, add_trust, count, load_run
+from kernelscope.cli.arguments import add_imports, add_run, add_trust, load_run
+from kernelscope.options import count
 
 DESCRIPTION = "Write a bug report: environment, verdict, script, expected and actual results."
 EPILOG = """\
@@ -16,9 +17,9 @@ examples:
   kernelscope issue                                   the newest run: how it died, its findings, and a script
                                                       of the first call with a finding
 
-The scripts are run once, and the report quotes their output; of a run that you did not make, only with
---trust. Read the report before you send it: it contains
-lines of your program and names of your files, and the files beside it contain values of your tensors.
+The scripts are run once, and the report quotes their output. If you did not make the run, they are run with
+--trust only. Read the report before you send it: it contains lines of your program and names of your files,
+and the files beside it contain values of your tensors.
 """
 
 

@@ -8,8 +8,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from kernelscope.cli.arguments import add_part, add_ranks, add_wide, count
+from kernelscope.cli.arguments import add_part, add_ranks, add_wide
 from kernelscope.errors import RunError
+from kernelscope.options import count
 from kernelscope.store import folder
 from kernelscope.store.flight.recovered_calls import open_run
 from kernelscope.store.ranks.rank_parts import load_rank, rank_parts

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kernelscope.cli.arguments import add_precision, add_ranks, add_run, count, load_other, load_run
+from kernelscope.cli.arguments import add_precision, add_ranks, add_run, load_other, load_run
+from kernelscope.options import count
 
 DESCRIPTION = "Write a run as one web page."
 EPILOG = """\

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernelscope.cli.arguments import add_imports, add_run, add_trust, count, load_run
+from kernelscope.cli.arguments import add_imports, add_run, add_trust, load_run
 from kernelscope.errors import RunError
+from kernelscope.options import count
 from kernelscope.text.amounts import counted
 
 DESCRIPTION = "Write a standalone script with the real inputs of one call or one graph."
@@ -21,7 +22,7 @@ examples:
   kernelscope repro --graph 0_forward -o bug         write a whole graph into ./bug
   kernelscope repro --call 17 --benchmark            time the kernel beside eager and Inductor
 
-Of a run that you did not make, a script is written, and run only with --trust.
+If you did not make the run, the script is written, but run with --trust only.
 The script needs torch (and triton for Triton kernels) and nothing else. Its exit status: 0 the kernel's
 result equals the recorded one and that of eager, 1 it does not, 2 inconclusive.
 RUN is a folder, or the name of a run in ./kscope-runs. The default is the newest run.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kernelscope.cli.arguments import add_call_filter, add_ranks, add_run, call_filter, count, load_run
+from kernelscope.cli.arguments import add_call_filter, add_ranks, add_run, call_filter, load_run
 from kernelscope.cli.each_rank import each_rank
 from kernelscope.errors import RunError
+from kernelscope.options import count
 from kernelscope.store import folder
 
 DESCRIPTION = "Show what a run recorded."

@@ -8,6 +8,7 @@ from pathlib import Path
 from kernelscope.cli.arguments import add_ranks, add_run, load_run
 from kernelscope.cli.each_rank import each_rank
 from kernelscope.errors import RunError
+from kernelscope.options import count
 
 DESCRIPTION = "Show what the compiler did, in a run with stages; kernelscope run records them."
 PAGES = True
@@ -41,17 +42,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--fusion", action="store_true", help="fused groups, and refused pairs with the reason")
     add("--settings", action="store_true", help="torch settings that are not the default, and variables")
     add("--sections", action="store_true", help="print FX graph, DAG, code and wrapper as sections")
-    add("--only", default="fx,dag,code,wrapper", metavar="LIST", help="print only these sections")
-    add("--no-meta", action="store_true", help="sections without metadata of nodes and inputs")
-    add("--no-flow", action="store_true", help="sections without connections between nodes")
-    add("--lines", type=int, default=0, metavar="N", help="at most N lines of each part of a section")
-    add("--indent", type=int, default=2, metavar="N", help="indent the JSON that --export writes")
+    add("--only", metavar="LIST", help="with --sections: only these, of fx,dag,code,wrapper")
+    add("--no-meta", action="store_true", help="with --sections: no metadata of nodes and inputs")
+    add("--no-flow", action="store_true", help="with --sections: no connections between nodes")
+    add("--lines", type=count, default=0, metavar="N", help="with --sections: at most N lines of each part")
+    add("--indent", type=count, metavar="N", help="with --export: indentation of the JSON (default 2)")
     add("--export", metavar="DIR", help="write every stage to files in a new folder")
 
 
 def main(args: argparse.Namespace) -> int:
     if args.ranks is not None and args.export:
         raise RunError("--ranks cannot be combined with --export, which writes one new folder; give --rank N")
+    for name in ("only", "no_meta", "no_flow", "lines"):
+        if getattr(args, name) and not args.sections:
+            raise RunError(f"--{name.replace('_', '-')} needs --sections")
+    if args.indent is not None and not args.export:
+        raise RunError("--indent needs --export DIR")
     return each_rank(args, _main)
 
 
@@ -65,7 +71,9 @@ def _main(args: argparse.Namespace) -> int:
             return 0
         graphs = views.graphs_of(run, args.graph)
         if args.export:
-            views.export_stages(run, graphs, Path(args.export), args.indent, as_json=args.json)
+            views.export_stages(
+                run, graphs, Path(args.export), 2 if args.indent is None else args.indent, as_json=args.json
+            )
         elif args.kernel:
             views.show_kernels(graphs, args.kernel, as_json=args.json)
         elif args.stage:
@@ -75,7 +83,12 @@ def _main(args: argparse.Namespace) -> int:
         elif args.fusion:
             views.show_fusion(graphs)
         elif args.sections:
-            parts = views.sections(args.only, meta=not args.no_meta, flow=not args.no_flow, lines=args.lines)
+            parts = views.sections(
+                args.only or "fx,dag,code,wrapper",
+                meta=not args.no_meta,
+                flow=not args.no_flow,
+                lines=args.lines,
+            )
             views.show_sections(run, graphs, parts)
         else:
             views.show_graphs(run, graphs, is_one=bool(args.graph), as_json=args.json)

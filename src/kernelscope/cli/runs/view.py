@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from kernelscope.cli.arguments import add_precision, add_ranks, add_run, count, load_other, load_run
+from kernelscope.cli.arguments import add_precision, add_ranks, add_run, load_other, load_run
 from kernelscope.errors import RunError
+from kernelscope.options import count
+
+_ANY_PORT = "leave out --port for a free one"
 
 DESCRIPTION = "Show a run in a browser."
 EPILOG = """\
@@ -42,8 +45,10 @@ def main(args: argparse.Namespace) -> int:
     precision = precision_of(args.precision)
     try:
         server = Server(Answers(run, other, ranks, precision), f"{run.path.name} · kernelscope", args.port)
-    except (OSError, OverflowError) as error:
-        raise RunError(f"cannot use port {args.port}: {error}; leave out --port for a free one") from None
+    except OverflowError:
+        raise RunError(f"cannot use port {args.port}: the last one is 65535; {_ANY_PORT}") from None
+    except OSError as error:
+        raise RunError(f"cannot use port {args.port}: {error.strerror}; {_ANY_PORT}") from None
     if args.json:
         plain.dump({"address": server.address, "path": str(run.path)})
         sys.stdout.flush()

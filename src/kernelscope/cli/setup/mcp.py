@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from kernelscope.cli.arguments import seconds_from
 from kernelscope.errors import RunError
 
 DESCRIPTION = "Serve the commands to coding assistants over the Model Context Protocol, on stdin and stdout."
@@ -21,7 +22,6 @@ examples:
 Only paths below --root are read, and only what --allow-run names is run. Scripts run with your rights.
 Needs the mcp package: pip install 'kernelscope[mcp]'
 """
-_LONGEST = 86_400
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a folder whose runs may be read; repeatable; default: this folder")  # fmt: skip
     add("--allow-run", action="append", nargs="?", const="", default=[], metavar="PATH",
         help="a script or a folder of scripts that may be run; without PATH: below each --root")  # fmt: skip
-    add("--timeout", type=_seconds, default=1800.0, metavar="SECONDS",
+    add("--timeout", type=seconds_from(1), default=1800.0, metavar="SECONDS",
         help="end a program after this many seconds (default 1800)")  # fmt: skip
     add("--skill", action="store_true", help="print SKILL.md for an agent, and exit")
     add("--json", action="store_true", help="print the tools that would be offered, and exit")
@@ -55,13 +55,3 @@ def main(args: argparse.Namespace) -> int:
     else:
         serve(tools)
     return 0
-
-
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number of seconds") from None
-    if not 1 <= number <= _LONGEST:
-        raise argparse.ArgumentTypeError(f"{text:.40}: give a number of seconds from 1 to {_LONGEST}")
-    return number

@@ -69,4 +69,4 @@ def _value(given: Any, name: str, kind: str, device: Callable[[str], torch.devic
             return found
     if name in _CHOICES and given.isidentifier():
         return given
-    raise NotRunnable(f"{name} is a text, {given!r:.40}")
+    raise NotRunnable(f"{name} is text, {given!r:.40}")

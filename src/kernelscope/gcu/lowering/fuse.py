@@ -70,7 +70,7 @@ def planned(nodes: Sequence[Node], hint: Hint) -> Plan | str:
     if not _reads_in_place(made):
         return "one reads elements of the other that are computed in another iteration"
     if not _levels(made):
-        return "they would have to be computed in another order"
+        return "they would have to be computed in a different order"
     return made if _fits(made, hint) else "a row is too long to be kept between two passes over it"
 
 

@@ -131,7 +131,7 @@ def _object(given: Any, name: str) -> Form:
 def _text(given: Any, name: str) -> str:
     found = _of(given, name)
     if not isinstance(found, str):
-        raise _NotAMap(f"{name} is not a text")
+        raise _NotAMap(f"{name} is not text")
     return found
 
 
@@ -155,7 +155,7 @@ def _list(given: Any, name: str, each: Callable[[Any], Any]) -> list[Any]:
 def _is(kind: type) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if not isinstance(value, kind):
-            raise _NotAMap(f"{value!r:.40} is not a text")
+            raise _NotAMap(f"{value!r:.40} is not text")
         return value
 
     return check

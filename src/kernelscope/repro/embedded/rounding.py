@@ -133,7 +133,9 @@ class Reference:
             print(f"note: eager raised {type(error).__name__}: {error}")
         self.exact = in_float64(eager, given(), Wide()) or {}
         if self.right and not self.exact:
-            print("note: eager fails with float64; the results are compared with eager's own, without that")
+            print(
+                "note: eager fails in float64, so the results are compared with eager in its own dtypes only"
+            )
 
     @cached_property
     def reach(self) -> float:

@@ -97,7 +97,7 @@ def _seen(numbers: torch.Tensor) -> torch.Tensor:
 def _differences(ours: torch.Tensor, theirs: torch.Tensor, eps: float) -> Iterator[str]:
     near = _tolerance(ours, eps)
     if _most_alike(theirs) == 1 and _most_alike(ours) <= 0.5:
-        yield "it gives the same numbers in each run, so it draws none, but eager draws others each time"
+        yield "it gives the same numbers in each run, so it draws none, but eager draws new ones each time"
     for beyond, words in _beyond(ours, theirs, near):
         if int(beyond.any(1).sum()) >= _BEYOND:
             yield words

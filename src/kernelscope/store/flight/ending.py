@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def ending_of(path: Path) -> Ending:
     if hit is not None and (status or status is None):
         headline = "the program was stopped by --stop-on"
         return Ending(headline, "stopped", f"{headline}\n  {hit}", status, exception, hit=hit)
-    if exception.startswith(_INTERRUPTED):
+    if exception.startswith(_INTERRUPTED) or (status == -signal.SIGINT and not exception):
         at = f" at {where}" if where else ""
         return _told(f"the program was interrupted with Ctrl-C{at}", "interrupted", runs, status, exception)
     if exception:

@@ -39,9 +39,9 @@ def _of_device(device: str, known: dict[int, dict[int, str]]) -> Iterator[str]:
         if parted:
             which = f"({device}) of ranks {', '.join(map(str, ranks))}"
             yield (
-                f"the random number generators {which} had the same state after step {steps[0] - 1}, and no "
-                f"longer after step {parted[0] - 1}: if these ranks must draw the same numbers, one drew "
-                "more than another, or its generator was set"
+                f"the random number generators {which} had the same state after step {steps[0] - 1}, but "
+                f"different states after step {parted[0] - 1}: if these ranks must draw the same numbers, "
+                "one drew more than another, or its generator was set"
             )
 
 

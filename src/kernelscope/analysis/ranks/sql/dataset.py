@@ -22,7 +22,7 @@ _LATER = {  # tables, and columns of collectives, hashes and updates
     "generators": "states of random number generators",
     "sent": "results of broadcasts and all-gathers with the values that were sent",
     "pieces": "results of all-gathers into one tensor with the values that were sent",
-    "alignment": "calls with the same inputs but other settings",
+    "alignment": "calls with the same inputs but different settings",
     "numbers": "numbers passed to the optimizer",
 }  # fmt: skip
 _MEMORY = 6.0  # GB that DuckDB may take before it writes to disk

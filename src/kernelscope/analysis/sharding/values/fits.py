@@ -1,4 +1,4 @@
-"""Whether what the ranks hold is the reference's value, but for rounding in another order."""
+"""Whether what the ranks hold is the reference's value, but for rounding in a different order."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class DataExpressions(Tiles):
 
     def _span_as(self, data: Data, shape: tuple[Dim, ...], span: Span) -> Data:
         if not data.is_dense and not is_contiguous(data.shape, data.strides):
-            raise ChoreoError("only contiguous data can get another shape", span)
+            raise ChoreoError("only contiguous data can get a different shape", span)
         equal = same(product(data.shape), product(shape))
         if equal is False:
             raise ChoreoError(

@@ -207,7 +207,7 @@ class Transfers:
         """A DMA whose target is data, which is returned."""
         if d.source is None or not isinstance(d.target, tree.Expr):
             named = f"f = dma.{d.kind} … => {d.target}"
-            message = f"nothing can read what this DMA gives, because it has no name; write `{named}`"
+            message = f"nothing can read the result of this DMA, because it has no name; write `{named}`"
             raise ChoreoError(message, span)
         source, target = self.expressions.data(d.source), self.expressions.data(d.target)
         whole = target

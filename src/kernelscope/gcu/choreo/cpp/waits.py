@@ -198,9 +198,9 @@ def _chain(name: str, dma: tree.Dma, c: _Checked) -> None:
         return
     before = c.states.get(dma.after)
     if before is None:
-        raise ChoreoError(f"`{dma.after}` is not a future that could come before", dma.span)
+        raise ChoreoError(f"`{dma.after}` is not a future, so nothing can come after it", dma.span)
     if before.status == "empty":
-        raise ChoreoError(f"`{dma.after}` holds no DMA that could come before", dma.span)
+        raise ChoreoError(f"`{dma.after}` holds no DMA, so nothing can come after it", dma.span)
     if before.status == "pending":
         status = "chained" if dma.is_async else "ready"
         c.states[dma.after] = replace(before, status=status, chained_to=name)
@@ -209,7 +209,7 @@ def _chain(name: str, dma: tree.Dma, c: _Checked) -> None:
 def _turn(names: tuple[str, ...], span: Span, c: _Checked) -> None:
     for name in names:
         if name not in c.states:
-            message = "only what copies give can be exchanged: `f = dma.copy … => local;`"
+            message = "only the results of copies can be exchanged: `f = dma.copy … => local;`"
             raise ChoreoError(f"`{name}` is not a future; {message}", span)
     c.forget({*names})  # tiles of what they hold
     moved = [c.states[n] for n in (*names[1:], names[0])]
@@ -251,7 +251,7 @@ def _wait_one(among: tuple[str, ...], name: str, span: Span, c: _Checked) -> Non
 def _wait(name: str, span: Span, c: _Checked) -> None:
     state = c.states.get(name)
     if state is None:
-        raise ChoreoError(f"`{name}` is not a future that could be waited for", span)
+        raise ChoreoError(f"`{name}` is not a future, so it cannot be waited for", span)
     if state.status == "sync":
         raise ChoreoError(f"`{name}` is a synchronous DMA, which is not waited for", span)
     if state.status == "ready":
@@ -261,7 +261,7 @@ def _wait(name: str, span: Span, c: _Checked) -> None:
         _wait_one(state.among, name, span, c)
         return
     if state.status == "empty":
-        raise ChoreoError(f"`{name}` holds no DMA that could be waited for", span)
+        raise ChoreoError(f"`{name}` holds no DMA, so it cannot be waited for", span)
     c.states[name] = _State("ready", state.span, span)
     for other, found in c.states.items():
         if found.status == "chained" and found.chained_to == name:

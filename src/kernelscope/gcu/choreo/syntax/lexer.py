@@ -66,9 +66,9 @@ def tokens(source: str, lines: Lines, start: int, end: int) -> list[Token]:
 
 def _unexpected(text: str) -> str:
     if text[0] == '"':
-        return 'this text is never closed; write a `"` at its end, on the same line'
+        return 'this string is never closed; write a `"` at its end, on the same line'
     if text[0] == "'":
-        return 'characters and texts stand between double quotes: "a"'
+        return 'characters and strings are written between double quotes: "a"'
     if text.startswith("/*"):
         return "this comment is never closed; write `*/` at its end"
     return f"unexpected text {text!r}"
