@@ -24,7 +24,8 @@ KINDS = {
     NOTHING: "nothing is wrong",
     "unknown": "no answer",
 }
-COMPILER, PROGRAM, UNKNOWN = "compiler", "program", "unknown"  # whose fault it is
+COMPILER, PROGRAM, MACHINE, UNKNOWN = "compiler", "program", "machine", "unknown"  # whose fault it is
+INNOCENT = (PROGRAM, MACHINE)  # of whom the compiler is not to blame
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Answer:
     """Everything that the first screen and answer.json show."""
 
     kind: str = NOTHING  # a key of KINDS
-    fault: str = ""  # COMPILER, PROGRAM, UNKNOWN; empty where nothing is wrong
+    fault: str = ""  # one of them; empty where nothing is wrong
     what: str = ""  # one sentence
     line: Frame | None = None  # of the user's program
     where: str = ""  # the kernel, or the step of the compiler

@@ -10,11 +10,11 @@ from kernelscope.text.frames import source_line
 from kernelscope.text.visible import one_line
 from kernelscope.text.widths import shortened
 
-from .answer import COMPILER, KINDS, NOTHING, PROGRAM, Answer
+from .answer import COMPILER, INNOCENT, KINDS, NOTHING, Answer
 
 _LONGEST = 125  # characters of one fact: two lines of a terminal
 _SENTENCE = 190  # of one that names a command or a list of files
-_FAULTS = {COMPILER: " (a bug of the compiler)", PROGRAM: " (not a bug of the compiler)"}
+_FAULTS = {COMPILER: " (a bug of the compiler)", **dict.fromkeys(INNOCENT, " (not a bug of the compiler)")}
 _MOST_LINES, _NOTES = 15, 2
 _FEW = 2  # lines of a workaround
 

@@ -15,7 +15,7 @@ from kernelscope.store.folder import SUFFIX
 from kernelscope.text.amounts import counted
 
 from . import verdicts
-from .answer import NOTHING, PROGRAM, Answer
+from .answer import INNOCENT, NOTHING, Answer
 from .compile_troubles import compiling_of
 from .compiler_search import add_cause, add_smallest, bisect, reduce
 from .failures import compiler_failure, is_same_failure
@@ -168,7 +168,7 @@ class Diagnosis:
             verdicts.of_own_failure(answer, run, eager, last_line(self._folder / OUTPUT))
             return
         failure = verdicts.of_failure(answer, run, eager)
-        if answer.fault == PROGRAM:  # no part of the compiler is to blame
+        if answer.fault in INNOCENT:  # no part of the compiler is to blame
             return
         crash = run.ending.crash
         self._left.call = crash.executing[-1].index if crash is not None and crash.executing else None
@@ -267,7 +267,7 @@ class Diagnosis:
             answer.kind = answer.kind if culprit else "unknown"
             answer.what = answer.what or result.problem
         add_cause(answer, result)
-        if culprit and answer.fault != PROGRAM:
+        if culprit and answer.fault not in INNOCENT:
             self._left.has_reduced = add_smallest(answer, reduce(question, self._folder, self._steps))
 
     def _take_check_from(self, run: Recorded, found: ScriptAnswer | None) -> None:

@@ -10,6 +10,21 @@ from kernelscope.trials.failure_signature import without_numbers
 from .recorded import Recorded
 
 _OUT_OF_BOUNDS = re.compile(r"\bindex\b.* out of (?:bounds|range)")
+_OF_THE_MACHINE = (  # what a failed compilation says, and what to do about it
+    (
+        re.compile(r"InvalidCxxCompiler|No working C\+\+ compiler"),
+        "install g++ (Debian, Ubuntu: apt-get install g++), or set CXX",
+    ),
+    (
+        re.compile(r"Python\.h: No such file"),
+        "install the headers of Python (Debian, Ubuntu: apt-get install python3-dev)",
+    ),
+    (
+        re.compile(r"No space left on device"),
+        "free some space, or set TORCHINDUCTOR_CACHE_DIR and TMPDIR to folders on another disk",
+    ),
+    (re.compile(r"TritonMissing|Cannot find a working triton"), "install triton: pip install triton"),
+)
 _FEWEST = 8  # characters of a message that is worth looking for
 
 
@@ -21,6 +36,12 @@ def compiler_failure(run: Recorded) -> Incident | None:
         if said and (message in said or (each.detail and each.detail[:200] in said)):
             return each
     return None
+
+
+def machine_advice(failure: Incident) -> str:
+    """What to do where a compilation failed because something is missing on this machine; else empty."""
+    said = f"{failure.reason}\n{failure.detail}"
+    return next((advice for pattern, advice in _OF_THE_MACHINE if pattern.search(said)), "")
 
 
 def is_same_failure(compiled: Recorded, eager: Recorded) -> bool:

@@ -14,7 +14,7 @@ from kernelscope.repro.issue_folder import NOT_REPRODUCED, write_issue
 from kernelscope.repro.one_call import call_script
 from kernelscope.store.stored_run import StoredRun, load
 
-from .answer import PROGRAM, Answer
+from .answer import INNOCENT, Answer
 from .answer_text import answer_facts, answer_lines
 from .compiler_search import REDUCED
 from .next_steps import add_next_steps
@@ -49,7 +49,7 @@ class OutputFiles:
         if runs:
             other = ["--diff", runs[1].path] if len(runs) > 1 else []
             self._add(answer, "report", [runs[0].path, *other], lambda: self._page(runs))
-            if answer.is_wrong and answer.fault != PROGRAM and not answer.stopped:
+            if answer.is_wrong and answer.fault not in INNOCENT and not answer.stopped:
                 self._add(answer, "issue", self._about(runs[0]), lambda: self._issue(runs[0], answer))
             elif self.call is not None or self.stopped is not None:
                 call = self._single_call()

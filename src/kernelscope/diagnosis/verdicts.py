@@ -17,9 +17,9 @@ from kernelscope.text.amounts import counted
 from kernelscope.text.visible import one_line
 from kernelscope.trials.failure_signature import without_numbers
 
-from .answer import COMPILER, PROGRAM, UNKNOWN, Answer
+from .answer import COMPILER, MACHINE, PROGRAM, UNKNOWN, Answer
 from .compile_troubles import Trouble
-from .failures import compiler_failure
+from .failures import compiler_failure, machine_advice
 from .recorded import Recorded, own
 
 DYNAMO = "Dynamo"  # shadow's name for it
@@ -69,6 +69,9 @@ def of_failure(answer: Answer, run: Recorded, eager: Recorded) -> Incident | Non
         answer.line = own(failure.origin[0]) if failure.origin else answer.line
         if failure.reason.partition(":")[0] in _LIMITS:
             _of_limit(answer, failure)
+        elif advice := machine_advice(failure):
+            answer.fault, answer.where = MACHINE, ""
+            answer.next = [f"{advice}; kernelscope doctor lists what this machine lacks"]
     elif crash is not None:
         answer.kind, answer.fault = "crash", UNKNOWN
         answer.what = f"it {crash.ended}"

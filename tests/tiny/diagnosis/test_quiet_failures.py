@@ -8,7 +8,8 @@ import pytest
 from tests.support.sample_runs import info
 
 from kernelscope.diagnosis import verdicts
-from kernelscope.diagnosis.answer import COMPILER, PROGRAM, UNKNOWN, Answer
+from kernelscope.diagnosis.answer import COMPILER, MACHINE, PROGRAM, UNKNOWN, Answer
+from kernelscope.diagnosis.answer_text import answer_lines
 from kernelscope.diagnosis.compile_troubles import compiling_of
 from kernelscope.diagnosis.failures import is_same_failure
 from kernelscope.diagnosis.recorded import Recorded
@@ -129,6 +130,36 @@ def test_what_dynamo_cannot_trace_is_a_limit_and_not_a_bug(tmp_path: Path) -> No
     assert "the function returns; torch then refuses fullgraph=True" in answer.eager
     assert answer.reason == "torch's hint: Use `torch.cond` to express dynamic control flow."
     assert "leave out fullgraph=True" in answer.next[0]
+
+
+@pytest.mark.parametrize(
+    ("reason", "detail", "advice"),
+    [
+        (
+            "InvalidCxxCompiler: No working C++ compiler found in cpp.cxx",
+            "",
+            "install g++",
+        ),
+        (
+            "CppCompileError: C++ compile error",
+            "error: Python.h: No such file or directory",
+            "python3-dev",
+        ),
+        ("OSError: [Errno 28] No space left on device: '/x'", "", "free some space"),
+    ],
+)
+def test_what_the_machine_lacks_is_not_a_bug_of_the_compiler(
+    reason: str, detail: str, advice: str, tmp_path: Path
+) -> None:
+    failure = Incident("failure", 0, "0/0", reason, (LINE,), detail, stage="dag")
+    run = recorded(tmp_path / "a.kscope", 1, f"InductorError: {reason}", *compiled("failed")[:2], failure)
+    answer = Answer()
+
+    verdicts.of_failure(answer, run, recorded(tmp_path / "b.kscope", 0, ""))
+
+    assert (answer.kind, answer.fault, answer.where) == ("crash-in-compile", MACHINE, "")
+    assert advice in answer.next[0]
+    assert "(not a bug of the compiler)" in next(iter(answer_lines(answer)))
 
 
 def test_a_failure_of_the_compiler_with_fullgraph_is_a_bug(tmp_path: Path) -> None:
