@@ -24,6 +24,7 @@ from kernelscope.errors import RunError
 from kernelscope.events import Frame
 from kernelscope.model.call import KernelCall
 from kernelscope.model.run import Run
+from kernelscope.text.amounts import counted
 from kernelscope.text.frames import frame_form
 
 from .tensor_errors import Errors, largest
@@ -202,8 +203,7 @@ class _Seen:
 
 def _lines(result: DeterminismResult) -> Iterator[str]:
     if not result:
-        calls = "1 call" if result.calls == 1 else f"{result.calls:,} calls"
-        yield f"deterministic: {calls} identical in {result.runs} runs"
+        yield f"deterministic: {counted(result.calls, 'call')} identical in {result.runs} runs"
     if result.unexplained:
         yield f"not deterministic: {result.unexplained}"
     for suspect in result.kernels:
@@ -228,7 +228,8 @@ def _lines(result: DeterminismResult) -> Iterator[str]:
 def _about(s: Suspect) -> Iterator[str]:
     yield f"  [{s.kind}] {s.kernel_name}, {s.argument}"
     yield from source_line(s.origin)
-    yield f"  same inputs, different outputs in {s.differed} of {s.repeats} repeats ({s.calls} calls)"
+    calls = counted(s.calls, "call")
+    yield f"  same inputs, different outputs in {s.differed} of {s.repeats} repeats ({calls})"
     yield from number_lines(s.errors)
     if s.reads_unwritten:
         yield (

@@ -39,7 +39,7 @@ class Cause:
             if info.get("target"):
                 yield f"  operator   {info['target']}"
         if self.candidates > 1:
-            yield f"  out of     {self.candidates} candidates"
+            yield f"  out of     {counted(self.candidates, 'candidate')}"
 
     def to_json(self) -> dict[str, Any]:
         return {

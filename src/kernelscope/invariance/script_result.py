@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kernelscope.text.amounts import counted
+
 from .result import InvarianceResult
 
 _NOTHING = {
@@ -19,7 +21,7 @@ def script_form(found: Sequence[InvarianceResult], ops: str, left_out: int, fail
     problem = next((each.problem for each in found if each.problem), "") if found else _NOTHING[ops]
     if failed:
         problem = f"the script failed: {failed}"
-    notes = [f"{left_out} more functions were not checked"] if left_out else []
+    notes = [f"not checked: {counted(left_out, 'more function')}"] if left_out else []
     return {
         "first": first.first.to_dict() if first is not None and first.first is not None else None,
         "status": 1 if first is not None else 2 if problem else 0,

@@ -75,7 +75,9 @@ class Audit:
         if len(self.outside) > limit:
             found.append(f"  and {counted(len(self.outside) - limit, 'other name')}")
         if self.compiling:
-            found.append(f"not counted: {self.compiling:,} operators that ran while code was compiled")
+            found.append(
+                f"not counted: {counted(self.compiling, 'operator')} that ran while code was compiled"
+            )
         if self.copies:
             found.append(
                 f"not counted: {self.copies:,} copies into the inputs of CUDA graphs, before their replays"

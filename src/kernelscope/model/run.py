@@ -15,6 +15,7 @@ from kernelscope.errors import RunError
 from kernelscope.events import Call, Finding, Graph, GraphCall, Kernel, Mark, RunInfo
 from kernelscope.stages import StagedGraph, Stages
 from kernelscope.stages.records import Record
+from kernelscope.text.amounts import counted
 from kernelscope.text.visible import visible
 
 from . import listing, tables
@@ -202,7 +203,8 @@ class Run(ABC):
         return run_html(self.name, self.heading(), len(self), self.select, self.noted_findings())
 
     def __repr__(self) -> str:
-        return f"<Run {len(self)} calls, {len(self.graphs)} graphs, {len(self.kernels)} kernels>"
+        calls, graphs, kernels = len(self), len(self.graphs), len(self.kernels)
+        return f"<Run {counted(calls, 'call')}, {counted(graphs, 'graph')}, {counted(kernels, 'kernel')}>"
 
 
 def is_graph(graph: Graph | None, wanted: int | str) -> bool:

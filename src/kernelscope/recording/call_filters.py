@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 
 from kernelscope.config import Config
 from kernelscope.events import Finding, Kernel
+from kernelscope.text.amounts import counted
 
 
 class CallFilters:
@@ -47,6 +48,6 @@ class CallFilters:
             return None
         return Finding(
             "nothing-matched",
-            f"{len(self._known)} kernels ran and none matched kernel={list(config.kernel)}, kind="
+            f"{counted(len(self._known), 'kernel')} ran and none matched kernel={list(config.kernel)}, kind="
             f"{list(config.kind)}; kernel takes globs of names, kind triton, cpp, extern, op or gcu",
         )

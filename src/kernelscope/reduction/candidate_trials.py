@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from kernelscope.shadowing.api import shadow
+from kernelscope.text.amounts import counted
 from kernelscope.trials.failure_signature import FailureSignature, of_culprit, of_exception
 from kernelscope.trials.gpu_faults import GpuLost, gpu_is_lost, wait_for_gpu
 from kernelscope.trials.journal import Journal
@@ -108,7 +109,7 @@ class CandidateTrials:
                 text = f"inconclusive, {str(of_exception(error))[:80]}"
 
         self._run(key, size, trial)
-        self.report(f"{size} nodes, each alone: {text}")
+        self.report(f"{counted(size, 'node')}, each alone: {text}")
         return found
 
     def fails_as(self, wanted: FailureSignature, candidate: Candidate) -> bool:
@@ -116,7 +117,7 @@ class CandidateTrials:
         is_same = outcome.failure is not None and wanted.is_same(outcome.failure)
         text = f"different: {outcome.what or outcome.kind:.60}" if outcome.kind != PASSED else PASSED
         note = f", {candidate.note}" if candidate.note else ""
-        self.report(f"{candidate.size} nodes{note}: {'same failure' if is_same else text}")
+        self.report(f"{counted(candidate.size, 'node')}{note}: {'same failure' if is_same else text}")
         return is_same
 
     def report(self, text: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernelscope.errors import RunError
+from kernelscope.text.amounts import counted
 from kernelscope.trials.failure_signature import FailureSignature
 
 from .candidate_trials import CandidateTrials
@@ -31,7 +32,10 @@ class Reduction:
         return self.candidate.size
 
     def __str__(self) -> str:
-        head = f"{self.nodes_before} nodes → {self.nodes}, {self.trials} trials, {self.seconds:.1f} s"
+        head = (
+            f"{counted(self.nodes_before, 'node')} → {self.nodes}, {counted(self.trials, 'trial')}, "
+            f"{self.seconds:.1f} s"
+        )
         return f"{head}\n  {self.failure}\n{self.candidate.code}"
 
 
@@ -113,7 +117,7 @@ def _beginning(
     for start in starts:
         outcome = trials.outcome(start)
         if outcome.failure is not None and (failure is None or failure.is_same(outcome.failure)):
-            trials.report(f"{start.size} nodes: {outcome.failure}")
+            trials.report(f"{counted(start.size, 'node')}: {outcome.failure}")
             return start, outcome.failure
         seen.append(outcome.what or outcome.kind)
     if failure is None:

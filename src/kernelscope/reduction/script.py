@@ -21,6 +21,7 @@ from kernelscope.repro.script_parts import (
     tables,
 )
 from kernelscope.store.tensors import SavedTensor
+from kernelscope.text.amounts import counted
 
 from .candidates import Candidate, copied
 from .reducer import Reduction
@@ -51,7 +52,7 @@ def reduced_script(reduction: Reduction, name: str = "reduced") -> Script:
     if foreign:
         notes.append(f"it needs {', '.join(foreign)}: import what registers it at the top of the script")
     versions = {"torch": torch.__version__, "python": platform.python_version()}
-    what = f"The smallest graph that fails: {reduction.nodes} of {reduction.nodes_before} nodes.\n"
+    what = f"The smallest graph that fails: {reduction.nodes} of {counted(reduction.nodes_before, 'node')}.\n"
     blocks = [
         docstring(f"{what}\n{reduction.failure}".replace('"""', "'''").replace("\\", "/"), versions),
         *settings(changed_settings().get("torch._inductor.config", {}), notes),

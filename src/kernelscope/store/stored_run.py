@@ -22,6 +22,7 @@ from kernelscope.store.flight.recovered_calls import open_run
 from kernelscope.store.run_db.row_reader import DatabaseReader
 from kernelscope.store.run_db.row_views import RunRows
 from kernelscope.store.safety.regular_files import refuse_other_kinds
+from kernelscope.text.amounts import counted
 
 from . import folder
 from .run_db import codec, stage_rows
@@ -339,4 +340,4 @@ class StoredRun(Run):
         return self._rows.calls_at(indices)
 
     def __repr__(self) -> str:
-        return f"<Run {self.name}: {len(self)} calls, {len(self.graphs)} graphs>"
+        return f"<Run {self.name}: {counted(len(self), 'call')}, {counted(len(self.graphs), 'graph')}>"

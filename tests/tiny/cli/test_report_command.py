@@ -33,6 +33,8 @@ def test_says_what_it_left_out(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["report", "train", "-o", "part.html", "--limit", "5", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["calls"], told["of"]) == (5, 40)
+    assert main(["report", "train", "-o", "one.html", "--limit", "1"]) == 0
+    assert capsys.readouterr().out.startswith("one.html: 1 call of train, ")
     assert told["bytes"] == (here / "part.html").stat().st_size
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernelscope.model.html import Markup, code, marked, page, paragraph, table, text
+from kernelscope.text.amounts import counted
 from kernelscope.text.frames import source_line
 from kernelscope.text.hashes import short_hash
 
@@ -16,7 +17,9 @@ _MOST = 12  # rows
 def divergence_html(d: DivergenceFields) -> str:
     c = d.compared
     if not d:
-        parts = [paragraph(marked("no divergence", "good"), f"{c.pairs:,} calls of {c.a} and {c.b} agree")]
+        parts = [
+            paragraph(marked("no divergence", "good"), f"{counted(c.pairs, 'call')} of {c.a} and {c.b} agree")
+        ]
         return page(*parts, *_notes(d))
     calls = f"call {d.index}" if d.index_b in (None, d.index_a) else f"call {d.index_a} / {d.index_b}"
     other = Markup(f" / {code(d.other_kernel_name)}") if d.other_kernel_name else Markup("")

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelscope.analysis.tensor_errors import Errors, largest
 from kernelscope.events import Frame
+from kernelscope.text.amounts import counted
 from kernelscope.text.frames import frame_form
 from kernelscope.text.frames import source_line as code_of_line
 from kernelscope.text.hashes import full_hash
@@ -65,7 +66,7 @@ def _shown(d: ArgumentDifference, value: Any) -> Any:
 def lines(d: DivergenceFields) -> Iterator[str]:
     c = d.compared
     if not d:
-        yield f"no divergence: {c.pairs:,} calls of {c.a} and {c.b} agree"
+        yield f"no divergence: {counted(c.pairs, 'call')} of {c.a} and {c.b} agree"
     else:
         yield from _heading(d)
         yield from _facts(d)
@@ -103,7 +104,7 @@ def _facts(d: DivergenceFields) -> Iterator[str]:
         else:
             yield f"  {each.argument} {each.moment}: {each.what} {each.a} and {each.b}"
     if len(d.differences) > _MOST:
-        yield f"  … and {len(d.differences) - _MOST} more arguments"
+        yield f"  … and {counted(len(d.differences) - _MOST, 'more argument')}"
     if d.source is not None:
         yield f"  came from: {d.source.text}"
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from kernelscope.analysis.alignment.aligned_calls import Alignment
 from kernelscope.store.columns import Columns, Ints
+from kernelscope.text.amounts import counted
 
 from .divergence_parts import DivergenceFields
 
@@ -45,7 +46,7 @@ def thread_notes(alignment: Alignment) -> Iterator[str]:
         if one is None and other is not None:
             yield from _alone(alignment.columns_b, other, alignment.b, alignment.names.of_b, "second")
     if alignment.moved:
-        calls = "1 call" if alignment.moved == 1 else f"{alignment.moved:,} calls"
+        calls = counted(alignment.moved, "call")
         yield f"{calls} ran on another thread in the second run"
 
 
@@ -55,6 +56,6 @@ def _alone(columns: Columns, thread: int, paired: Ints, names: dict[int, str], w
     rest = own[~np.isin(own, paired)]
     if len(rest):
         first = columns.sites[int(columns.site[rest[0]])].kernel.name
-        calls = "1 call" if len(rest) == 1 else f"{len(rest):,} calls"
+        calls = counted(len(rest), "call")
         at = f"call {int(columns.index[rest[0]])}, {first}"
         yield f"only the {which} run has {names[thread]}: {calls}, the first is {at}"

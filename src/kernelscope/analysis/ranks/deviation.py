@@ -142,7 +142,8 @@ class RanksResult:
 
     def _lines(self) -> list[str]:
         checked = self.checked
-        seen = f"{len(self.ranks)} of {self.world_size} ranks, {sum(r.calls for r in self.ranks)} calls"
+        calls = counted(sum(r.calls for r in self.ranks), "call")
+        seen = f"{len(self.ranks)} of {self.world_size} ranks, {calls}"
         if self.first is None and self.open_question:
             found = [f"undecided: {self.open_question}", seen]
         elif self.status == 2:

@@ -70,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(result, indent=2))
     elif not problem:
-        nodes = f"{result['nodes_before']} nodes → {result['nodes']}"
+        nodes = f"{counted(result['nodes_before'], 'node')} → {result['nodes']}"
         print(f"{result['failure']}\n\n{nodes}, {counted(result['trials'], 'trial')}, {result['seconds']} s")
         print(f"{result['code']}\n\n{_alone(result['script'], alone, args.timeout)}")
     if problem:

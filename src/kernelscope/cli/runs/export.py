@@ -17,6 +17,7 @@ from kernelscope.cli.arguments import (
 )  # fmt: skip
 from kernelscope.errors import RunError, reason
 from kernelscope.store import folder
+from kernelscope.text.amounts import counted
 
 if TYPE_CHECKING:
     from kernelscope.store.stored_run import StoredRun
@@ -91,7 +92,7 @@ def main(args: argparse.Namespace) -> int:
     path = Path(args.output or run.path.name.removesuffix(folder.SUFFIX) + FORMS[args.form][1])
     calls = export(run, args.form, path, wanted=call_filter(args), flows=not args.no_flows)
     if args.output != "-":
-        print(f"{calls:,} calls in {path}")
+        print(f"{counted(calls, 'call')} in {path}")
         if args.form == "perfetto":
             if calls and not run.times():
                 print("the run has no times, so each call is a mark at its launch; record with --time")
@@ -113,7 +114,7 @@ def _ranks(args: argparse.Namespace) -> int:
     root = folder.resolve(args.run)
     path = Path(args.output or root.name.removesuffix(folder.SUFFIX) + ".ranks")
     calls = export_ranks(root, path, args.ranks or None, tell=lambda line: print(line, file=sys.stderr))
-    print(f"{calls:,} calls in {path}; compare the ranks: kernelscope ranks {path}")
+    print(f"{counted(calls, 'call')} in {path}; compare the ranks: kernelscope ranks {path}")
     return 0
 
 
@@ -144,4 +145,4 @@ def _track(run: StoredRun, tracker: str, output: str | None) -> str:
 
     target = output or f"{name}.tensorboard"
     made = tensorboard.log_run(run, target)
-    return f"{made.values:,} values in {made.folder}; see them: tensorboard --logdir {target}"
+    return f"{counted(made.values, 'value')} in {made.folder}; see them: tensorboard --logdir {target}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kernelscope.cli.arguments import add_precision, add_ranks, add_run, load_other, load_run
 from kernelscope.options import count
+from kernelscope.text.amounts import counted
 
 DESCRIPTION = "Write a run as one web page."
 EPILOG = """\
@@ -54,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         plain.dump({"path": str(path), "bytes": size, "calls": shown, "of": len(run)})
         return 0
-    print(f"{path}: {shown:,} calls of {name}, {size / 1e6:.1f} MB")
+    print(f"{path}: {counted(shown, 'call')} of {name}, {size / 1e6:.1f} MB")
     if shown < len(run):
         print(f"of {len(run):,} calls; choose with --first and --limit, or use kernelscope view for all")
     return 0

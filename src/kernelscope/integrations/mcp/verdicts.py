@@ -88,7 +88,7 @@ def reduce_answer(form: Form, script: Form) -> dict[str, Any]:
     """The smallest graph that still fails."""
     if problem := form.get("problem"):
         return answer(f"nothing was reduced: {problem}", call("why", "search with all commands", **script))
-    sentence = f"{form['nodes_before']} nodes were reduced to {form['nodes']}: {form['failure']}"
+    sentence = f"{counted(form['nodes_before'], 'node')} reduced to {form['nodes']}: {form['failure']}"
     names = ("code", "failure", "nodes_before", "nodes", "trials", "script", "reproduces_alone")
     return answer(sentence, **{name: form[name] for name in names})
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernelscope.precision.result import PrecisionMap
+from kernelscope.text.amounts import counted
 
 _NOTHING = {
     "graph": "the script called no compiled function; --ops all measures modules that run eagerly",
@@ -17,7 +18,7 @@ def script_form(found: Sequence[PrecisionMap], ops: str, left_out: int, failed: 
     problem = next((each.problem for each in found if each.problem), "") if found else _NOTHING[ops]
     if failed:
         problem = f"the script failed: {failed}"
-    notes = [f"{left_out} more functions were not measured"] if left_out else []
+    notes = [f"not measured: {counted(left_out, 'more function')}"] if left_out else []
     return {
         "status": 1 if any(found) else 2 if problem else 0,
         "problem": problem,

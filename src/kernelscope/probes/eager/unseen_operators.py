@@ -19,6 +19,7 @@ from kernelscope.events import Finding
 from kernelscope.native.compiler import NativeError
 from kernelscope.native.load import OnDemand
 from kernelscope.probes.operators import is_birth, is_view
+from kernelscope.text.amounts import counted
 
 _TORCH = Path(torch.__file__).parent
 _AT_FIRST = 64 << 10  # bytes
@@ -131,7 +132,7 @@ class OperatorWatch:
         ]
         if not texts:
             return []
-        rest = [f"and {len(texts) - _THREADS} more threads"] if len(texts) > _THREADS else []
+        rest = [f"and {counted(len(texts) - _THREADS, 'more thread')}"] if len(texts) > _THREADS else []
         return [
             Finding(
                 _KIND,

@@ -15,6 +15,7 @@ from kernelscope.errors import RunError
 from kernelscope.store.run_db import codec
 from kernelscope.store.run_db.row_reader import DAMAGES, DatabaseReader
 from kernelscope.store.run_db.schema import TABLES
+from kernelscope.text.amounts import counted
 
 from .origin import ORIGIN
 
@@ -184,8 +185,9 @@ def what_leaves(path: Path) -> dict[str, list[str]]:
         total = (size or 0) + (more or 0) + sum(len(row[4]) for row in stages)
         if total:
             found["source"] = [
-                f"{kernels} kernels, {graphs} graphs, {len(stages)} stages: {total:,} characters"
+                f"{counted(kernels, 'kernel')}, {counted(graphs, 'graph')}, {counted(len(stages), 'stage')}: "
+                f"{counted(total, 'character')}"
             ]
         [(tensors,)] = db("SELECT count(DISTINCT file) FROM tensors")
-        found["tensors"] = [f"{tensors} files"] if tensors else []
+        found["tensors"] = [counted(tensors, "file")] if tensors else []
     return found
