@@ -269,7 +269,7 @@ class RunInfo:
     main_thread: int = 0  # as calls name threads; 0 in a run of an older version
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # a frozen one takes three times as long to make
 class Mark:
     """Something that is not a launch but belongs between launches: a step, a module, a profiler range."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Any
 
 import torch
 
-from kernelscope.events import Arg, Finding, Graph, Phase, Site, SteadySite
+from kernelscope.events import Arg, Finding, Graph, GraphCall, Phase, Site, SteadySite
 
 from .describe import describe, returned_tensors
 from .launch import Capture, Launch, LaunchPoint, Template
@@ -133,9 +134,16 @@ class Bus(Notifier):
         return True
 
     def graph_call(self, graph: Graph, phase: Phase, stream: int, inputs: Sequence[Any] = ()) -> int:
+        """A compiled graph starts to execute, with these inputs."""
         if self.under_way:
             self.settle(inputs)
-        return super().graph_call(graph, phase, stream, inputs)
+        call = GraphCall(next(self._graph_calls), graph, threading.get_ident(), stream, phase)
+        for listener in self.listeners:
+            try:
+                listener.graph_call(call, inputs)
+            except Exception:
+                report(listener, own_fault("recording a graph call"))
+        return call.index
 
     def _begin(self, point: LaunchPoint, flat: Any, func: Any, args: Any, kwargs: Any) -> Launch:
         if self.under_way:

@@ -20,8 +20,6 @@ from kernelscope.events import (
     CompactCall,
     Finding,
     Frame,
-    Graph,
-    GraphCall,
     Kernel,
     Phase,
     Site,
@@ -199,16 +197,6 @@ class Notifier:
         """A compiled graph raised; if a noted launch did, its note is the last and has that line."""
         self._tell("recording that a graph raised", lambda each: each.note_failed(graph_call, line, error))
 
-    def graph_call(self, graph: Graph, phase: Phase, stream: int, inputs: Sequence[Any] = ()) -> int:
-        """A compiled graph starts to execute, with these inputs."""
-        call = GraphCall(next(self._graph_calls), graph, threading.get_ident(), stream, phase)
-        for listener in self.listeners:
-            try:
-                listener.graph_call(call, inputs)
-            except Exception:
-                report(listener, own_fault("recording a graph call"))
-        return call.index
-
     def graph_call_ended(self, graph_call: int) -> None:
         for listener in self.listeners:
             try:
@@ -245,7 +233,8 @@ class Notifier:
         self._tell("recording what the compiler did", lambda each: each.compiled(record))
 
     def mark(self, kind: str, text: str) -> None:
-        """Several times a step, also where a step is short: so no function and no context are made for it."""
+        """Several times a step, also where a step is short: between two steps a program fills the processor's
+        caches with data of its own, so each function and object that is touched here takes its time."""
         here = self.here
         here.muted += 1
         try:
@@ -261,7 +250,16 @@ class Notifier:
         self.mark(FOREIGN_MEMORY, str(storage))
 
     def step(self) -> None:
-        self._tell("counting a step", lambda each: each.step())
+        here = self.here
+        here.muted += 1
+        try:
+            for listener in self.listeners:
+                try:
+                    listener.step()
+                except Exception:
+                    report(listener, own_fault("counting a step"))
+        finally:
+            here.muted -= 1
 
     def _tell(self, doing: str, tell: Callable[[Listener], None]) -> None:
         """Each recording; what one of them raises is its own finding, and never reaches the program."""

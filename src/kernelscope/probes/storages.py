@@ -137,12 +137,9 @@ class Storages:
             storage.uninitialised = False
             storage.written.clear()
 
-    def touch(self, tensors: Iterable[Any]) -> None:
-        """What is known of these may have been written to."""
-        for tensor in tensors:
-            storage = (
-                self.known(tensor.untyped_storage()._cdata) if isinstance(tensor, torch.Tensor) else None
-            )
+    def touch(self, addresses: Iterable[int]) -> None:
+        """What is known of the storages with these addresses may have been written to."""
+        for storage in map(self.known, addresses):
             if storage is not None:
                 storage.epoch += 1
                 storage.uninitialised = False

@@ -283,9 +283,9 @@ class Recording(LaunchRecorder):
             own = self._graphs[graph.id] = replace(graph, id=len(self._graphs))  # numbered within the run
             self._state.note_settings()  # those that it was compiled with
             self._state.note_place()
-        parent = self._parent(BUS.here.launch, -1)
-        if parent >= 0:
-            self._parents[graph_call.index] = parent
+        parent, outer = -1, BUS.here.launch
+        if outer is not None:
+            parent = self._parents[graph_call.index] = self._parent(outer, -1)
         index, thread, stream, phase = (
             graph_call.index,
             graph_call.thread,
@@ -341,7 +341,7 @@ class Recording(LaunchRecorder):
         if by_user or not self._counts_steps_itself:
             self._steps += 1
             self._state.note_place()
-            if self.values is not None:
+            if self.values is not None and self._state.has_met_others:
                 with self._contained("noting the states of random number generators"):
                     self._state.note_generators(self._steps)
             self.mark("step", str(self._steps))

@@ -38,7 +38,7 @@ class TorchState:
 
     def note_generators(self, step: int) -> None:
         """Where there are other ranks: their random number generators may have to agree."""
-        if self.has_met_others and self._sink.run.info.world_size > 1:
+        if self._sink.run.info.world_size > 1:
             self._sink.mark(GENERATORS, generator_states(step))
 
     def note_place(self) -> None:

@@ -70,7 +70,10 @@ def _meeting_place() -> str:
 
 def group_count() -> int:
     """How many groups there are; cheap, to see that there are new ones."""
-    return len(_world().pg_map) if _is_built() else 0
+    if not _is_built():
+        return 0
+    module, name = _where_the_world_is()
+    return len(getattr(module, name).pg_map)
 
 
 @cache

@@ -44,19 +44,16 @@ class OptimizerSteps(PatchSet):
             try:
                 return original(profiler_range, *error)
             finally:
+                here = BUS.here
                 try:
-                    _left(profiler_range.name, *error)
+                    name = profiler_range.name
+                    if not here.muted:
+                        BUS.mark("record_function end", name)
+                    if here.optimizer and name.startswith(_STEP):
+                        here.optimizer -= 1
+                        if not here.optimizer and error[:1] == (None,):
+                            BUS.step()
                 except Exception:
                     BUS.finding(own_fault("noting the end of a profiler range"))
 
         return leave
-
-
-def _left(name: str, *error: Any) -> None:
-    here = BUS.here
-    if not here.muted:
-        BUS.mark("record_function end", name)
-    if here.optimizer and name.startswith(_STEP):
-        here.optimizer -= 1
-        if not here.optimizer and error[:1] == (None,):
-            BUS.step()

@@ -121,22 +121,25 @@ class HookedWrapper:
             planner is self._planner and (plan is None or not self._depends_on_aliasing(plan))
         ):
             return
-        aliases = self._aliases_now(inputs)
+        memories, aliases = self._memories_now(inputs)
         if plan is None:
             self._aliases = aliases
         elif aliases is None or aliases != self._aliases:
             self._plan = None
             self._use(self._in_full)
         elif plan.writes_inputs:
-            BUS.storages.touch(inputs)
+            BUS.storages.touch(memories)
 
     @staticmethod
-    def _aliases_now(inputs: Any) -> _Aliases | None:
+    def _memories_now(inputs: Any) -> tuple[list[int], _Aliases | None]:
         try:
-            return _aliases(inputs)
+            memories = _memories(inputs)
+            return memories, _aliases(memories, inputs)
+        except (NotImplementedError, RuntimeError):  # a sparse tensor has no storage
+            return [], None
         except Exception:
             BUS.finding(own_fault("looking at the inputs of a graph"))
-            return None
+            return [], None
 
     def _depends_on_aliasing(self, plan: PreparedPlan) -> bool:
         """Whether a plan would be wrong if inputs shared memory in another way."""
@@ -189,29 +192,30 @@ def _noted_with() -> dict[str, Any]:
     }
 
 
-def _aliases(inputs: Any) -> _Aliases | None:
+def _memories(inputs: Any) -> list[int]:
+    """The address of each input's storage; of what has none, a number that no other input has."""
+    return [
+        value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else ~i
+        for i, value in enumerate(inputs)
+    ]
+
+
+def _aliases(memories: list[int], inputs: Any) -> _Aliases | None:
     """For each input the first one in the same memory, and the distance; None where that may change.
 
     Nothing where each has memory of its own. It is asked for at each call of a graph.
     """
-    try:
-        memories = [
-            value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else ~i
-            for i, value in enumerate(inputs)
-        ]
-    except (NotImplementedError, RuntimeError):  # a sparse tensor has no storage
-        return None
     for storage in map(BUS.storages.known, memories):
         if storage is not None and storage.uninitialised and not storage.left_uninitialised:
             return None
     if len(set(memories)) == len(memories):
         return ()
-    seen: dict[int, tuple[int, int]] = {}
+    firsts: dict[int, int] = {}
     found = []
-    for i, (memory, value) in enumerate(zip(memories, inputs, strict=True)):
-        offset = int(value.storage_offset()) if isinstance(value, torch.Tensor) else 0
-        first, start = seen.setdefault(memory, (i, offset))
-        found.append((first, offset - start))
+    for i, memory in enumerate(memories):
+        first = firsts.setdefault(memory, i)
+        distance = 0 if first == i else inputs[i].storage_offset() - inputs[first].storage_offset()
+        found.append((first, int(distance)))
     return tuple(found)
 
 
