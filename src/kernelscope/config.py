@@ -296,9 +296,12 @@ def set_variables(changes: Mapping[str, str | None]) -> None:
         os.environ.pop(name, None)
 
 
+USUAL_COMPILERS = ("c++", "g++", "clang++")
+
+
 def compilers(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """C++ compilers to try, in order; the first is CXX, as for Inductor, and may carry arguments."""
-    return (*filter(None, [environ.get("CXX")]), "c++", "g++", "clang++")
+    return (*filter(None, [environ.get("CXX")]), *USUAL_COMPILERS)
 
 
 @dataclass(frozen=True, slots=True)

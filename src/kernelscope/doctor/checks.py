@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kernelscope import __version__
-from kernelscope.config import cache_folder, compilers, has_gil, torch_variables
+from kernelscope.config import USUAL_COMPILERS, cache_folder, compilers, has_gil, torch_variables
 from kernelscope.processes.resources import usable_cores, usable_memory
 from kernelscope.store import folder
 from kernelscope.supported import SUPPORTED, in_words, too_new, too_old, untested
@@ -170,7 +170,7 @@ def audit() -> Iterator[Result]:
 def compiler() -> Iterator[Result]:
     chosen, *others = compilers()
     found = [path for given in (chosen, *others) if (path := _program(given))]
-    if chosen not in others and not _program(chosen):
+    if chosen not in USUAL_COMPILERS and not _program(chosen):
         yield Result(
             "bad", "C++ compiler", f"CXX={chosen} is not a program",
             "torch.compile uses CXX and nothing else: unset it, or correct it",

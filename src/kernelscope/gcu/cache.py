@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelscope.native.library_cache import build_into, cache_folder, is_intact
+from kernelscope.native.library_cache import build_into, cache_folder, is_intact, why_unusable
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def cached(key: str, build: Callable[[Path], Path]) -> Library:
         build_into(library, build)
         return Library(library)
     except OSError as error:
-        return _built_for_this_process(build, f"the cache folder cannot be used: {error}")
+        return _built_for_this_process(build, why_unusable(error))
 
 
 def is_fresh() -> bool:

@@ -42,6 +42,12 @@ def check_private(folder: Path) -> None:
             raise PermissionError(f"other users can replace {folder}, because they can write to {parent}")
 
 
+def why_unusable(error: OSError) -> str:
+    """Why the folder for libraries cannot be used, as a sentence."""
+    what = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
+    return f"the cache folder cannot be used: {what}"
+
+
 def build_into(library: Path, build: Callable[[Path], Path]) -> None:
     """Write the library whole or not at all; `build` makes it in the folder that it is given."""
     with tempfile.TemporaryDirectory(prefix="building-", dir=library.parent) as temporary:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from .compiler import NATIVE, NativeError, compile_cpp, compiler, identity
-from .library_cache import build_into, cache_folder, is_intact
+from .library_cache import build_into, cache_folder, is_intact, why_unusable
 from .progress import saying
 from .sources import joined
 
@@ -99,16 +99,16 @@ def start(make: type[Made]) -> tuple[Made, str]:
     try:
         return load(make, cache_folder()), ""
     except OSError as error:
-        reason = f"the cache folder cannot be used: {error}"
+        reason = why_unusable(error)
     # What is loaded stays mapped, so that the file need not outlive this.
     with tempfile.TemporaryDirectory(prefix="kernelscope-") as temporary:
         try:
-            return load(make, Path(temporary)), reason
+            return load(make, Path(temporary), is_kept=False), reason
         except OSError as error:
             raise NativeError(f"{reason}; nor can {temporary}: {error}") from error
 
 
-def load(make: type[Made], folder: Path) -> Made:
+def load(make: type[Made], folder: Path, *, is_kept: bool = True) -> Made:
     """A library from this folder, built if it is not there; OSError when the folder cannot be used."""
     compiling = compiler()
     source = joined(make.SOURCE)
@@ -123,7 +123,7 @@ def load(make: type[Made], folder: Path) -> Made:
 
         command = [*compiling, *flags, str(make.SOURCE)]
         try:
-            with saying(f"building its C++ part {make.NAME}, once on this machine"):
+            with saying(f"building its C++ part {make.NAME}{', once on this machine' if is_kept else ''}"):
                 build_into(library, partial(_built, command))
             return _checked(make, library)
         except NativeError as error:

@@ -12,7 +12,7 @@ from kernelscope.fingerprint.cuda.kernels import bits as cuda_kernels
 from kernelscope.fingerprint.definition import MASK64, reference_sum
 
 
-class InterpretedEngine(cuda._Engine):
+class InterpretedEngine(cuda.Engine):
     """The same kernels, launched by the interpreter."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
         kernel[(programs,)](*args)
 
     monkeypatch.setattr(cuda, "engine", lambda device: InterpretedEngine())
-    monkeypatch.setattr(cuda, "_launch", launch)
+    monkeypatch.setattr(cuda, "launch", launch)
     monkeypatch.setattr(cuda, "_BLOCK", 32)
     monkeypatch.setattr(cuda, "_WORDS_A_PROGRAM", 64)
     monkeypatch.setattr(cuda, "_PROGRAMS_AT_MOST", 3)

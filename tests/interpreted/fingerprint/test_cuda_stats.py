@@ -27,7 +27,7 @@ from kernelscope.fingerprint.stats import ROW_LENGTH, Stats
 DTYPES = list(cuda_stats.CODES)
 
 
-class InterpretedEngine(cuda_stats._Engine):
+class InterpretedEngine(cuda_stats.Engine):
     """The same kernels, launched by the interpreter."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cuda_stats, "engine", lambda device: InterpretedEngine())
     monkeypatch.setattr(cuda, "engine", lambda device: HashingEngine())
-    monkeypatch.setattr(cuda, "_launch", launch)
+    monkeypatch.setattr(cuda, "launch", launch)
     monkeypatch.setattr(cuda, "is_hopper", lambda device: False)
     planned, flat = map(InterpretedKernel, (cuda_plan_kernel.planned, cuda_plan_kernel.planned_flat))
     monkeypatch.setattr(cuda_plans, "_kernel", lambda device, last: planned)
@@ -185,8 +185,8 @@ def test_records_unlike_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_floating_point_numbers_share_a_launch_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel is compiled for each set of dtypes in a launch: of all sets there would be too many."""
     launches = []
-    launch = cuda._launch
-    monkeypatch.setattr(cuda, "_launch", lambda *args: (launches.append(args), launch(*args)))
+    launch = cuda.launch
+    monkeypatch.setattr(cuda, "launch", lambda *args: (launches.append(args), launch(*args)))
     floats = [torch.float16, torch.bfloat16, torch.float32]
     for dtypes, count in (
         ([floats[n % 3] for n in range(8)], 1),

@@ -41,7 +41,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_plans, "_kernel", lambda device, last: planned)
     monkeypatch.setattr(cuda_plans, "_flat_kernel", lambda device: flat)
     monkeypatch.setattr(cuda, "engine", lambda device: InterpretedEngine())
-    monkeypatch.setattr(cuda, "_launch", launch)
+    monkeypatch.setattr(cuda, "launch", launch)
     monkeypatch.setattr(cuda, "is_hopper", lambda device: False)
     for name, value in {
         "_BLOCK": 32, "_WORDS_A_PROGRAM": 64, "_PROGRAMS_AT_MOST": 3, "_TILE_ROWS": 4, "_TILE_WORDS": 2,
@@ -122,7 +122,7 @@ def test_runs_and_rows_that_are_read_several_at_once(dtype: torch.dtype) -> None
         base[2 : 2 + 8 * 24].view(8, 24).t(),
         base[1 : 1 + 8 * 24].view(8, 24).t(),
     ]
-    kinds = {next(iter(cuda_plans._numbers(layout)), None) for layout in layouts(tensors)}
+    kinds = {next(iter(cuda_plans.numbers_of(layout)), None) for layout in layouts(tensors)}
     assert planned_layouts.RUNS in kinds
     assert (planned_layouts.PAIRED in kinds) == (dtype.itemsize == 2)
     assert sums(tensors) == [expected(t) for t in tensors]
@@ -135,7 +135,7 @@ def test_weights_of_convolutions_with_the_channels_last(dtype: torch.dtype) -> N
         base[start:][: o * i * h * w].view(o, h, w, i).permute(0, 3, 1, 2)
         for start, o, i, h, w in [(0, 8, 8, 3, 3), (8, 5, 12, 3, 3), (16, 7, 3, 2, 3), (24, 4, 6, 5, 5)]
     ]
-    kinds = {cuda_plans._numbers(layout)[0] for layout in layouts(weights)}
+    kinds = {cuda_plans.numbers_of(layout)[0] for layout in layouts(weights)}
     assert planned_layouts.STRIDED_2 in kinds
     tensors = [*weights, base[:64].view(8, 8).t(), base[:80], base[::5], weights[1][:, ::2], *weights]
     assert sums(tensors) == [expected(t) for t in tensors]

@@ -13,6 +13,7 @@ import pytest
 
 from kernelscope.cli import main, parser_for
 from kernelscope.cli.command_list import COMMANDS
+from kernelscope.doctor import checks
 from kernelscope.options import byte_count, parse_options, step_range
 
 SRC = Path(__file__).parents[3] / "src"
@@ -190,3 +191,29 @@ def test_sizes_steps_and_options() -> None:
     )
     with pytest.raises(ValueError, match="KERNELSCOPE_OPTIONS"):
         parse_options("--nonsense")
+
+
+@pytest.mark.parametrize(
+    ("installed", "given", "health", "says"),
+    [
+        ((), "", "bad", "none found"),
+        (("g++",), "", "ok", "g++"),  # without c++
+        (("g++",), "no-such-compiler", "bad", "CXX=no-such-compiler is not a program"),
+    ],
+)
+def test_doctor_blames_cxx_only_where_it_is_set(
+    installed: tuple[str, ...],
+    given: str,
+    health: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in installed:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", given)
+    [found] = [each for each in checks.compiler() if each.what == "C++ compiler"]
+    assert found.health == health
+    assert says in found.found

@@ -75,11 +75,11 @@ def accumulate(tensors: Sequence[torch.Tensor], log: int, device: int) -> list[b
 
 
 @cache
-def engine(device: int) -> _Engine:
-    return _Engine()
+def engine(device: int) -> Engine:
+    return Engine()
 
 
-class _Engine:
+class Engine:
     """The kernels, compiled for the current device once and then launched without Triton's own dispatch."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class _Engine:
     def flat(self, batch: list[int], programs: int, log: int, stream: int) -> None:
         misaligned = any(address % 8 for address in batch[::3])
         batch += (0, 0, programs) * (self.at_once - len(batch) // 3)
-        _launch(self._flat(MISALIGNED=misaligned), programs, stream, (log, *batch, _BLOCK, misaligned))
+        launch(self._flat(MISALIGNED=misaligned), programs, stream, (log, *batch, _BLOCK, misaligned))
 
     def strided(self, layout: Layout, address: int, log: int, stream: int) -> bool:
         if not layout.nbytes:
@@ -105,7 +105,7 @@ class _Engine:
         if found is None:
             return False
         kernel, numbers, how = found
-        _launch(kernel, layout.programs, stream, (log, address, *numbers, *how))
+        launch(kernel, layout.programs, stream, (log, address, *numbers, *how))
         return True
 
     def for_layout(self, layout: Layout, address: int) -> tuple[Any, Sequence[int], Sequence[Any]] | None:
@@ -264,7 +264,7 @@ def is_hopper(device: int) -> bool:
     return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-def _launch(kernel: Any, programs: int, stream: int, args: tuple[Any, ...]) -> None:
+def launch(kernel: Any, programs: int, stream: int, args: tuple[Any, ...]) -> None:
     kernel.run(programs, 1, 1, stream, kernel.function, kernel.packed_metadata, None, None, None, *args)
 
 

@@ -205,7 +205,7 @@ def launch(device: int, programs: int, stream: int, args: tuple[int, ...]) -> No
         with torch.cuda.device(device):
             launch(device, programs, stream, args)
             return
-    cuda._launch(_compiled(device), programs, stream, (*args, BLOCK, cuda.is_hopper(device)))
+    cuda.launch(_compiled(device), programs, stream, (*args, BLOCK, cuda.is_hopper(device)))
 
 
 def kernel_for(hopper: bool) -> Spec:

@@ -110,13 +110,13 @@ class Together:
         self._places = tuple(places)  # among the addresses of the flush
         self._alone = [Alone(p, r, n) for p, r, n in zip(places, rows, layouts, strict=True)]
         self._alone += [Alone(p, *swapped[r]) for p, r in zip(places, rows, strict=True) if r in swapped]
-        kinds = [_numbers(layout)[0] for layout in layouts]
+        kinds = [numbers_of(layout)[0] for layout in layouts]
         self._last = _last(max([*kinds, BOTH if swapped.keys() & rows else 0]))
         self._programs = 0
         ends: list[int] = []
         entries: list[int] = []
         for row, layout in zip(rows, layouts, strict=True):
-            kind, *numbers = _numbers(layout)
+            kind, *numbers = numbers_of(layout)
             programs = min(layout.programs, _PROGRAMS_AT_MOST)
             if row in swapped:
                 other, view = swapped[row]
@@ -208,8 +208,8 @@ def parts_of_flush(
     """
     wanted = [(place, row) for place, row in wanted if layouts[row].nbytes]
     flat = [(place, row) for place, row in wanted if layouts[row].is_flat and row not in swapped]
-    known = [(place, row) for place, row in wanted if (place, row) not in flat and _numbers(layouts[row])]
-    known.sort(key=lambda one: _numbers(layouts[one[1]])[0])  # so that few launches have to know all layouts
+    known = [(place, row) for place, row in wanted if (place, row) not in flat and numbers_of(layouts[row])]
+    known.sort(key=lambda one: numbers_of(layouts[one[1]])[0])  # so that few launches know all layouts
     if known and len(flat) % FLAT_AT_ONCE <= -len(known) % TENSORS_AT_ONCE:  # the last ones find room there
         whole = len(flat) - len(flat) % FLAT_AT_ONCE
         flat, known = flat[:whole], known + flat[whole:]
@@ -220,7 +220,7 @@ def parts_of_flush(
         places, some = zip(*known[i : i + TENSORS_AT_ONCE], strict=True)
         others = {row: (swapped[row], layouts[swapped[row]]) for row in some if row in swapped}
         yield Together(places, some, [layouts[row] for row in some], others)
-    yield from (Alone(place, row, layouts[row]) for place, row in wanted if not _numbers(layouts[row]))
+    yield from (Alone(place, row, layouts[row]) for place, row in wanted if not numbers_of(layouts[row]))
 
 
 def can_be_swapped(flat: Layout, view: Layout) -> bool:
@@ -234,7 +234,7 @@ def can_be_swapped(flat: Layout, view: Layout) -> bool:
 
 def is_known(layout: Layout) -> bool:
     """Whether a kernel for several tensors reads it."""
-    return not layout.nbytes or bool(_numbers(layout))
+    return not layout.nbytes or bool(numbers_of(layout))
 
 
 def _of_both(view: Layout) -> tuple[int, int, int]:
@@ -248,7 +248,7 @@ def _programs_of_both(view: Layout) -> int:
     return min(tiles, _PROGRAMS_AT_MOST)
 
 
-def _numbers(layout: Layout) -> list[int]:
+def numbers_of(layout: Layout) -> list[int]:
     """The kind of a layout and what the kernel must know of it; nothing when it does not know that kind."""
     if layout.is_flat:
         return [FLAT]

@@ -85,11 +85,11 @@ def accumulate(tensors: Sequence[torch.Tensor], log: Rows, first: int) -> list[b
 
 
 @cache
-def engine(device: int) -> _Engine:
-    return _Engine(device)
+def engine(device: int) -> Engine:
+    return Engine(device)
 
 
-class _Engine:
+class Engine:
     """The kernels, compiled for the current device when they are first needed."""
 
     def __init__(self, device: int) -> None:
@@ -105,7 +105,7 @@ class _Engine:
         misaligned = any(tensor[0] % 8 for tensor in batch.tensors)
         kernel, how = self.flat_kernel(batch, misaligned)
         args = (*places(batch.programs), *batch.numbers, int(later), *how)
-        cuda._launch(kernel, batch.programs, stream, args)
+        cuda.launch(kernel, batch.programs, stream, args)
 
     def flat_kernel(self, batch: Batch, misaligned: bool) -> tuple[Any, list[int]]:
         """The kernel for a batch, and the constants that Python passes to it."""
@@ -130,7 +130,7 @@ class _Engine:
             return False
         kernel, programs, numbers, how = found
         given = (row, record, address, *numbers, int(later), *how)
-        cuda._launch(kernel, programs, stream, (*places(programs), *given))
+        cuda.launch(kernel, programs, stream, (*places(programs), *given))
         return True
 
     def strided_kernel(

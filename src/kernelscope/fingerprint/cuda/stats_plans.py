@@ -45,7 +45,7 @@ class Records:
 
         def flush(execution: Execution) -> None:
             _, stream, _, rows, records, stats_chunk, *_ = execution
-            cuda._launch(kernel, programs, stream, (table, rows, records, *how))
+            cuda.launch(kernel, programs, stream, (table, rows, records, *how))
             stats_chunk.writes += 1  # counted after the write is enqueued
 
         return flush
