@@ -32,6 +32,7 @@ class Draws:
     seeds: dict[str, list[int]] = field(default_factory=dict)  # by the device as the graph names it
     drawn: list[Drawn] = field(default_factory=list)
     graphs: set[str] = field(default_factory=set)
+    unused: frozenset[int] = frozenset()  # calls that draw in eager, and were left out by the compiler
 
     @property
     def is_known(self) -> bool:

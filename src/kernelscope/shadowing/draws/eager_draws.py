@@ -3,7 +3,8 @@
 Inductor makes one seed for each operator that draws, for each device as the program names it, in the order
 of the traced graph, and a number depends on its seed and position alone. In eager each operator is taken
 apart as far as the compiler does, and the n-th draw on a device then gets the numbers of its n-th seed. An
-operator that Inductor leaves to ATen gets what it drew in the compiled code, if eager may draw that.
+operator that Inductor leaves to ATen gets what it drew in the compiled code, if eager may draw that. A call
+has no seed if nothing depends on what it draws: the compiler leaves it out.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kernelscope.probes.compiler_steps.decompositions import (
 from kernelscope.probes.thread_mode import ThreadMode
 from kernelscope.shadowing.draws.compiled_draws import Drawn, Draws
 from kernelscope.shadowing.draws.distributions import described, improbable
+from kernelscope.shadowing.draws.unused_draws import DrawingCalls, may_draw
 from kernelscope.shadowing.generator_state import seeded
 from kernelscope.shadowing.reference.node_kinds import aten, draws_from_generator
 from kernelscope.shadowing.reference.random_numbers import inductor_randint, inductor_random
@@ -33,14 +35,14 @@ from kernelscope.shadowing.regions.copies import consist_of_others
 from kernelscope.shadowing.steps.draws import kind_of_draw
 
 
-class CompiledDraws(ThreadMode):
+class CompiledDraws(DrawingCalls):  # type: ignore[no-untyped-call]
     """Goes on top of the mode that computes: operators that draw get the compiled numbers."""
 
     supports_higher_order_operators = True
 
     def __init__(self, draws: Draws, *, judges: bool = False) -> None:
         """With `judges`, what operators of ATen drew is compared with what eager may draw."""
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__(draws.unused)
         self._seeds = {device: list(seeds) for device, seeds in draws.seeds.items()}
         self._drawn_by: dict[Any, list[list[Drawn]]] = {}
         for place in sorted({each.place for each in draws.drawn}):
@@ -60,7 +62,7 @@ class CompiledDraws(ThreadMode):
         kwargs = kwargs or {}
         if consist_of_others(types):
             return NotImplemented
-        if torch.Tag.nondeterministic_seeded not in getattr(func, "tags", ()):
+        if not may_draw(func) or self.is_unused():
             return func(*args, **kwargs)
         if func is aten.rrelu_with_noise.default:
             made, noise = self._drawn(aten.rrelu_with_noise_functional.default, args, kwargs)
@@ -77,7 +79,7 @@ class CompiledDraws(ThreadMode):
     def _drawn(self, plain: Any, args: Any, kwargs: Any) -> Any:
         if waiting := self._drawn_by.get(plain):
             return self._given(plain, waiting.pop(0), args, kwargs)
-        with self:
+        with self.taking_apart():
             if plain is aten.native_dropout.default:
                 return _dropout(*args, **kwargs)
             decomposition = decomposition_of(plain)
@@ -152,7 +154,7 @@ def _wrong_draw(plain: Any, made: torch.Tensor, args: Any, kwargs: Any) -> dict[
 
 
 @contextmanager
-def drawing(mode: CompiledDraws) -> Iterator[None]:
+def drawing(mode: ThreadMode) -> Iterator[None]:
     """Also in operators that torch takes apart before a mode sees them: `dropout`."""
     with enable_python_dispatcher(), mode:
         yield

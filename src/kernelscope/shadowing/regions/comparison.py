@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -60,6 +61,8 @@ class References:
             return self
         found = References(self.eager.drawing(draws))
         with suppress(Exception):  # an operator cannot be taken apart: eager keeps numbers of its own
+            if not found.same.is_drawn and (unused := self.eager.unused_draws()):
+                found = References(self.eager.drawing(replace(draws, unused=unused)))
             return found if found.same.is_drawn else self
         return self
 

@@ -19,6 +19,7 @@ from kernelscope.determinism.state import torch_generators
 from kernelscope.probes.bus import BUS
 from kernelscope.shadowing.draws.compiled_draws import Draws
 from kernelscope.shadowing.draws.eager_draws import CompiledDraws, drawing
+from kernelscope.shadowing.draws.unused_draws import UnusedDraws
 from kernelscope.shadowing.generator_state import untouched_random_numbers
 from kernelscope.shadowing.program_state import own_autograd_state
 from kernelscope.shadowing.reference.small_errors.rounding import eps_of
@@ -114,7 +115,15 @@ class Eager:
         """In its own dtypes, with an error of one rounding after each operator."""
         return self._run(self.inputs.fresh(), Noisy(generator), None)
 
-    def _run(self, copied: Copied, mode: Mode, seed: int | None) -> EagerRun:
+    def unused_draws(self) -> frozenset[int]:
+        """Calls that draw numbers which nothing depends on, by number."""
+        follows, copied = UnusedDraws(), self.inputs.fresh()
+        run = Eager._run(self, copied, Notes(), None, follows)
+        return follows.unused((run.results, run.inputs))
+
+    def _run(
+        self, copied: Copied, mode: Mode, seed: int | None, follows: UnusedDraws | None = None
+    ) -> EagerRun:
         with ExitStack() as stack:
             stack.enter_context(alone())
             stack.enter_context(torch.set_grad_enabled(self.differentiates))
@@ -125,8 +134,8 @@ class Eager:
             stack.enter_context(mode)
             judges = isinstance(mode, Notes) and not isinstance(mode, Noisy)
             draws = CompiledDraws(self.draws, judges=judges) if self.draws is not None else None
-            if draws is not None:
-                stack.enter_context(drawing(draws))
+            if (above := follows or draws) is not None:
+                stack.enter_context(drawing(above))
             returned = self.call(list(copied.values))
         run = EagerRun(parts_of(returned), copied.values, copied.leaves, mode)
         if draws is not None:
@@ -143,8 +152,10 @@ class Differentiated(Eager):
         self._autocast, self.draws = eager._autocast, eager.draws
         self._given = [(i, t.detach()) for i, t in enumerate(tangents) if t is not None]
 
-    def _run(self, copied: Copied, mode: Mode, seed: int | None) -> EagerRun:
-        run = super()._run(copied, mode, seed)
+    def _run(
+        self, copied: Copied, mode: Mode, seed: int | None, follows: UnusedDraws | None = None
+    ) -> EagerRun:
+        run = super()._run(copied, mode, seed, follows)
         outputs = [*run.results, *run.inputs]
         made = run.gradients([outputs[i] for i, _ in self._given], [t for _, t in self._given])
         run.results = [

@@ -16,6 +16,7 @@ from torch.fx import GraphModule, Node
 from kernelscope.probes.compiler_steps.fx_stages import Traced
 from kernelscope.shadowing.checks.judge import judge
 from kernelscope.shadowing.checks.verdict_record import Verdict
+from kernelscope.shadowing.draws.unused_draws import UnusedDraws
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 from kernelscope.shadowing.regions.copies import Snapshot
 from kernelscope.shadowing.regions.modes.wide_mode import Wide
@@ -57,9 +58,10 @@ class FirstAten:
     def compare(self, side_of: Callable[[Mapping[str, Any]], Side]) -> Compared:
         """`side_of` makes a side of the ATen graph, of the random numbers that it draws."""
         tape = Tape() if draws(self.aten) else None
-        mode = drawing_as_compiled(tape) if tape is not None else None
-        run = run_traced(self.graph, self.snapshot, self.traced, mode=mode)
-        made, left_out = self._made(run, drawing_as_compiled(tape) if tape is not None else None)
+        made, left_out = self._evaluated(tape)
+        if tape is not None and not tape.is_of(self.aten) and (unused := self._unused_draws()):
+            tape = Tape(unused=unused)
+            made, left_out = self._evaluated(tape)
         self.made = made
         side = side_of(tape.for_graph(self.aten) if tape is not None else {})
         found = compare(side, made, left_out)
@@ -72,6 +74,18 @@ class FirstAten:
             else:
                 found.difference = replace(difference, verdict=second) if second.is_wrong else None
         return found
+
+    def _evaluated(self, tape: Tape | None) -> tuple[dict[str, Made], dict[str, str]]:
+        mode = drawing_as_compiled(tape) if tape is not None else None
+        run = run_traced(self.graph, self.snapshot, self.traced, mode=mode)
+        return self._made(run, drawing_as_compiled(tape) if tape is not None else None)
+
+    def _unused_draws(self) -> frozenset[int]:
+        """Calls that draw numbers which no result depends on: the ATen graph does not have them."""
+        follows = UnusedDraws()
+        mode = drawing_as_compiled(follows)
+        run = run_traced(self.graph, self.snapshot, self.traced, mode=mode)
+        return follows.unused((run.results, run.inputs))
 
     def run_all(self, mode: Any, runner: Callable[[GraphModule], torch.fx.Interpreter]) -> None:
         """Forward and backward, under this mode."""

@@ -16,20 +16,24 @@ from kernelscope.probes.compiler_steps.decompositions import (
     functional_of,
 )
 from kernelscope.probes.thread_mode import ThreadMode
+from kernelscope.shadowing.draws.unused_draws import DrawingCalls, may_draw
 from kernelscope.shadowing.generator_state import seeded
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate
 
 from .draws import Seeded, drawing_nodes, draws_inside, kind_of_draw, seeded_nodes
 
 
-class Tape(ThreadMode):
+class Tape(DrawingCalls):  # type: ignore[no-untyped-call]
     """Decomposes operators that draw, as the compiler does, and keeps what they drew in the end."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, *, is_fixed: bool = True) -> None:
-        """Not fixed: other numbers each time; operators that were decomposed are kept, inner ones first."""
-        super().__init__()  # type: ignore[no-untyped-call]
+    def __init__(self, *, is_fixed: bool = True, unused: frozenset[int] = frozenset()) -> None:
+        """Not fixed: other numbers each time; operators that were decomposed are kept, inner ones first.
+
+        `unused` calls are not in the ATen graph, because nothing depends on what they draw.
+        """
+        super().__init__(unused)
         self._is_fixed = is_fixed
         self.drawn: list[tuple[str, torch.Tensor]] = []  # kind and numbers
         self.seeded: list[Any] = []  # operators that drew inside, each with its place here as the seed
@@ -39,7 +43,7 @@ class Tape(ThreadMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded not in getattr(func, "tags", ()):
+        if not may_draw(func) or self.is_unused():
             return func(*args, **kwargs)
         plain = functional_of(func)
         if plain is None:
@@ -48,7 +52,7 @@ class Tape(ThreadMode):
         decomposition = decomposition_of(plain)
         made: Any = NotImplemented
         if decomposition is not None:
-            with self:
+            with self.taking_apart():
                 made = decomposition(*args, **kwargs)
             if not self._is_fixed and made is not NotImplemented:
                 self.taken_apart.append((plain, args, kwargs))
@@ -61,6 +65,12 @@ class Tape(ThreadMode):
             if self._is_fixed and isinstance(made, torch.Tensor):
                 self.drawn.append((kind_of_draw(plain), made.clone()))
         return made if plain is func else args[0].copy_(made)
+
+    def is_of(self, graph: GraphModule) -> bool:
+        """Whether the graph draws the same, as far as its operators tell."""
+        kinds = [kind_of_draw(node.target) for node in drawing_nodes(graph)]
+        inside = [node.target for node in seeded_nodes(graph)]
+        return kinds == [kind for kind, _ in self.drawn] and inside == self.seeded
 
     def for_graph(self, graph: GraphModule) -> dict[str, Any]:
         """By the name of the node that draws them there."""
@@ -75,7 +85,7 @@ class Tape(ThreadMode):
 
 
 @contextmanager
-def drawing_as_compiled(tape: Tape) -> Iterator[None]:
+def drawing_as_compiled(tape: ThreadMode) -> Iterator[None]:
     """Also operators that torch takes apart before a mode sees them: `dropout`."""
     with enable_python_dispatcher(), tape:
         yield

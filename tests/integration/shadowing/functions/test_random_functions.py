@@ -38,12 +38,21 @@ def two_names(x: torch.Tensor) -> list[torch.Tensor]:
     return [*first, torch.rand_like(x) + x, torch.rand(4, device="cpu:0")]
 
 
-@pytest.mark.parametrize("function", [drops, halves, attends, two_names])
+def draws_too_much(x: torch.Tensor) -> torch.Tensor:
+    """The compiler leaves out what nothing depends on; of `sizes` only the shape matters."""
+    sizes, scratch = torch.empty(3).exponential_(), torch.empty(5)
+    scratch[1:].normal_().add_(torch.rand(4)).sub_(torch.bernoulli(torch.full((4,), 0.5)))
+    kept = torch.bernoulli(torch.full((8,), 0.5))
+    return F.dropout(x, 0.5) * sizes.shape[0] + kept * torch.rand(8)
+
+
+@pytest.mark.parametrize("function", [drops, halves, attends, two_names, draws_too_much])
 def test_random_results_and_their_gradients_are_compared(function: Any) -> None:
     result = kernelscope.check_correctness(function, (torch.randn(16, 8).requires_grad_(),))
     assert result.status == 0, str(result)
     assert result.counts.regions == 1
     assert result.counts.arbitrary == 0, str(result)
+    assert not result.unchecked, str(result)
 
 
 def test_a_wrong_random_function_is_named() -> None:
