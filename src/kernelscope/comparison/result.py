@@ -154,7 +154,7 @@ class ComparisonResult:
         }
 
     def _shares_text(self) -> str:
-        ours, theirs = (f"{self.shares[which]:.0%}" for which in ("reference", "other"))
+        ours, theirs = (f"{100 * self.shares[which]:.0f} %" for which in ("reference", "other"))
         return (
             f"{ours} of what the reference computed was compared, and {theirs} of what the other program did"
         )
