@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from kernelscope.text.frames import innermost
 from kernelscope.text.hashes import full_hash, short_hash
 from kernelscope.text.visible import one_line
 from kernelscope.text.widths import columns_of, fitted_widths, padded, shortened
+
+_BUILT_IN = re.compile(r"<built-in function (\w+)>")  # as Python prints getitem
 
 
 def room() -> int:
@@ -133,7 +136,8 @@ def node_rows(nodes: Sequence[FxOrigin]) -> Iterator[tuple[str, ...]]:
     for node in nodes:
         before = f"← {', '.join(node.pre_grad)}" if node.pre_grad else ""
         line = str(node.frames[0]) if node.frames and not room() else innermost(node.frames)
-        yield node.name, node.target, before, line if node.frames else ""
+        target = _BUILT_IN.sub(r"\1", node.target)
+        yield node.name, target, before, line if node.frames else ""
 
 
 def _statistics(call: KernelCall) -> Iterator[tuple[str, ...]]:

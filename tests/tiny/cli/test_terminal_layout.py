@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import shutil
 import sqlite3
@@ -18,8 +19,10 @@ from tests.support.training_runs import LONG, write_training
 
 from kernelscope.cli import main
 from kernelscope.cli.command_list import COMMANDS
+from kernelscope.stages.records import FxOrigin
 from kernelscope.store import folder
 from kernelscope.text.widths import columns_of
+from kernelscope.views.terminal import node_rows
 
 # Runs many command lines in one process, each on the terminal: starting Python takes longer than all of them.
 SEVERAL = """
@@ -198,3 +201,8 @@ def test_alone_it_prints_questions_and_a_wrong_word_is_corrected(tmp_path: Path)
     assert shown.text.startswith("kernelscope: there is no command 'sho'; did you mean show? See")
     assert "--kernel?" in in_terminal(["show", "--kernal", "x"], cwd=tmp_path).text
     assert "did you mean" not in in_terminal(["xyzzy"], cwd=tmp_path).text
+
+
+def test_a_function_of_python_has_its_name() -> None:
+    [row] = node_rows([FxOrigin("getitem_1", str(operator.getitem), ("norm",), ())])
+    assert row == ("getitem_1", "getitem", "← norm", "")
