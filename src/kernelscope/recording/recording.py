@@ -50,7 +50,7 @@ class Recording(LaunchRecorder):
         self.in_children = InChildren()
         self._counts_steps_itself = False
         self._missed_graphs = False  # one ran while it was paused
-        self._graph_raised = False
+        self._raised: set[int] = set()  # graph calls
         self._graph_threads: set[int] = set()
         self._graphs: dict[int, Graph] = {}  # as this run numbers them, by the process's number
         self._audit = AuditSession(self.finding, config.ops) if config.audit else None
@@ -150,7 +150,7 @@ class Recording(LaunchRecorder):
                 self.finding(finding)
 
     def _keep_audit(self) -> None:
-        audit = self._audit.result(self.run) if self._audit is not None else None
+        audit = self._audit.result(self.run, self._raised) if self._audit is not None else None
         if audit is not None:
             self.sink.audited(audit)
 
@@ -175,7 +175,7 @@ class Recording(LaunchRecorder):
             return
         nothing = self._kernels.nothing_matched(self._steps, ran_in_others=self._missed_graphs)
         # Where there are findings, something else is the reason.
-        elsewhere = self._missed_graphs or self._graph_raised or self.noted
+        elsewhere = self._missed_graphs or self._raised or self.noted
         if nothing is None and self._says_why_empty and not elsewhere:
             try:
                 if self.config.ops == "all" and not frames:
@@ -267,7 +267,7 @@ class Recording(LaunchRecorder):
     def note_failed(self, graph_call: int, line: int, error: BaseException) -> None:
         if self.ranges is not None:
             self.ranges.failed()
-        self._graph_raised = True
+        self._raised.add(graph_call)
         if self.is_open and not isinstance(error, EndedOnPurpose):
             self.sink.note_failed(graph_call, line, f"{type(error).__name__}: {error}")
 

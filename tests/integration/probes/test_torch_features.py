@@ -188,6 +188,19 @@ def test_compiled_autograd() -> None:
     assert run.select(phase="backward"), [(c.kernel_name, c.phase) for c in run]
 
 
+def test_constants_of_torchscript() -> None:
+    """torch hands them to a dispatch mode as numbers, and refuses these when the mode passes them on."""
+
+    def program(x: torch.Tensor) -> Any:
+        traced = torch.jit.trace(lambda x: torch.relu(x) * 3 + 2.5, (x,))
+        constants = [
+            n.t("value") for n in traced.graph.nodes() if n.hasAttribute("value") and n.kindOf("value") == "t"
+        ]
+        return traced(x), torch.stack(constants), torch.eq(*constants)
+
+    assert_unperturbed(program, torch.ones(2, 8))
+
+
 def test_higher_order_gradients() -> None:
     def program(x: torch.Tensor) -> Any:
         x = x.clone().requires_grad_()

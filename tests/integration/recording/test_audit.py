@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._inductor.select_algorithm import extern_kernels
 from torch.profiler import profile
 from torch.utils.checkpoint import checkpoint
 
@@ -94,6 +95,21 @@ def test_a_gap_of_the_recorder_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     assert audit.generated - audit.generated_seen == 1
     assert ("aten::mm", True) in {(each.name, each.in_compiled_code) for each in audit.outside}
     assert [f.kind for f in run.findings] == ["audit"]
+
+
+def test_what_follows_an_exception_is_not_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raising(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("out of luck")
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program)
+    compiled(torch.ones(4, 8))
+    monkeypatch.setattr(extern_kernels, "mm", raising)
+    with kernelscope.record(audit=True) as run, pytest.raises(RuntimeError, match="out of luck"):
+        compiled(torch.ones(4, 8))
+    assert run.audit is not None
+    assert (run.audit.generated, run.audit.generated_seen) == (1, 1)
+    assert not run.findings
 
 
 def test_the_programs_own_profiler_gets_its_trace(tmp_path: Path) -> None:

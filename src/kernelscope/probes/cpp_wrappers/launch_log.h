@@ -140,15 +140,17 @@ template <class T> struct IsMadeByLaunch : std::false_type {};
 template <class P> struct IsMadeByLaunch<Handles<P>> : std::true_type {};
 
 // `copied` has a bit for each argument whose values are wanted. Where none are, a launch that is over has shown
-// everything before it began but for what it has made.
+// everything before it began but for what it has made; `made` has a bit for each argument that may be that.
 template <class... T>
-void tell(const Hooks* to, int32_t moment, const char* meta, int64_t room, uint64_t copied, const T&... args) {
+void tell(const Hooks* to, int32_t moment, const char* meta, int64_t room, uint64_t copied, uint64_t made,
+          const T&... args) {
   Values values(room);
   values.all.reserve(sizeof...(args));
   int32_t i = 0;
   auto add_one = [&](const auto& arg) {
-    if (room > 0 || moment != AFTER || IsMadeByLaunch<std::decay_t<decltype(arg)>>::value)
-      add(values, i, moment != BEFORE, room > 0 && ((copied >> (i < 63 ? i : 63)) & 1) != 0, arg);
+    auto has = [i](uint64_t bits) { return ((bits >> (i < 63 ? i : 63)) & 1) != 0; };
+    if (room > 0 || moment != AFTER || has(made) || IsMadeByLaunch<std::decay_t<decltype(arg)>>::value)
+      add(values, i, moment != BEFORE, room > 0 && has(copied), arg);
     i++;
   };
   (add_one(args), ...);
@@ -162,15 +164,15 @@ auto launch(const char* meta, uint64_t before, uint64_t after, F&& run, T&&... a
   const Hooks* to = hooks.load(std::memory_order_acquire);
   int64_t room = to == nullptr ? -1 : to->wants(meta);
   if (room < 0) return run(static_cast<T&&>(args)...);
-  tell(to, BEFORE, meta, room, before, args...);
+  tell(to, BEFORE, meta, room, before, 0, args...);
   if constexpr (std::is_void_v<decltype(run(static_cast<T&&>(args)...))>) {
     run(static_cast<T&&>(args)...);
-    tell(to, AFTER, meta, to->wants(meta), after, args...);
+    tell(to, AFTER, meta, to->wants(meta), after, 0, args...);
   } else {
     auto result = run(static_cast<T&&>(args)...);
     if constexpr (std::is_same_v<decltype(result), AOTITorchError>)
       if (result != AOTI_TORCH_SUCCESS) return result; // it failed: what it left means nothing
-    tell(to, AFTER, meta, to->wants(meta), after, args...);
+    tell(to, AFTER, meta, to->wants(meta), after, 0, args...);
     return result;
   }
 }
@@ -193,14 +195,14 @@ template <class... T>
 void around(int32_t moment, const char* meta, uint64_t copied, const T&... args) {
   const Hooks* to = hooks.load(std::memory_order_acquire);
   int64_t room = to == nullptr ? -1 : to->wants(meta);
-  if (room >= 0) tell(to, moment, meta, room, copied, args...);
+  if (room >= 0) tell(to, moment, meta, room, copied, copied, args...);
 }
 
 // New memory: what it holds means nothing yet.
 template <class F, class... T> auto birth(F&& run, T&&... args) -> decltype(run(static_cast<T&&>(args)...)) {
   auto result = run(static_cast<T&&>(args)...);
   const Hooks* to = hooks.load(std::memory_order_acquire);
-  if (to != nullptr && to->wants(nullptr) >= 0) tell(to, BIRTH, "", 0, 0, args...);
+  if (to != nullptr && to->wants(nullptr) >= 0) tell(to, BIRTH, "", 0, 0, 0, args...);
   return result;
 }
 

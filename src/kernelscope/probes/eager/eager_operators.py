@@ -33,6 +33,7 @@ from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.patching import resolve
 from kernelscope.probes.thread_mode import ThreadMode, leave_soon
 
+from .number_arguments import with_tensors
 from .other_threads import OtherThreads
 from .unseen_operators import WATCH
 
@@ -168,6 +169,7 @@ class OperatorMode(ThreadMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        args = with_tensors(func, args)
         here = BUS.here
         if self.is_over:
             leave_soon(lambda: _left(self))

@@ -79,11 +79,11 @@ class AuditSession:
         except RuntimeError as error:
             self._incomplete = f"the profiler's trace could not be read: {error}"
 
-    def result(self, run: Run) -> Audit | None:
-        """Read when the run is complete."""
+    def result(self, run: Run, raised: Container[int]) -> Audit | None:
+        """Read when the run is complete; `raised` are the graph calls that ended with an exception."""
         try:
             with BUS.mute():
-                made = self._result(run)
+                made = self._result(run, raised)
         except Exception:
             self._finding(own_fault("reading the profiler's trace for the audit"))
             return None
@@ -91,7 +91,7 @@ class AuditSession:
             self._finding(Finding("audit", "\n".join(made.lines(limit=5))))
         return made
 
-    def _result(self, run: Run) -> Audit:
+    def _result(self, run: Run, raised: Container[int]) -> Audit:
         host, functions = self._on_host(_RANGES), self._on_host(_FUNCTIONS)
         device = [
             DeviceEvent(e.name, e.correlation, e.linked, e.start, e.end)
@@ -103,7 +103,7 @@ class AuditSession:
             found = on_device(host, functions, device)
         else:
             found = operators(host, is_work)
-        expected, seen = (0, 0) if self._incomplete else generated_launches(run)
+        expected, seen = (0, 0) if self._incomplete else generated_launches(run, raised)
         logged = any(event.name == CPP_RANGE for event in host) and any(
             f.kind == "unseen-graph" for f in run.noted_findings()
         )

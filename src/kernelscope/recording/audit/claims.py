@@ -11,7 +11,10 @@ from kernelscope.events import CPP_RANGE, OWN_RANGE, RANGE_PREFIX, STOPPED_RANGE
 from kernelscope.model.audit import Outside
 
 COMPILED = "## Call CompiledFxGraph"
-COMPILING = "(dynamo_timed)"
+_COMPILING = "(dynamo_timed)"
+_CAPTURING = (
+    "compiled_autograd"  # torch's range around making a graph of a backward pass, not around running it
+)
 READS_A_NUMBER = "aten::_local_scalar_dense"  # in compiled code: the host decides on a branch or a size
 
 
@@ -56,6 +59,11 @@ def is_call(name: str) -> bool:
     return name.startswith(RANGE_PREFIX)
 
 
+def is_compiling(names: Iterable[str]) -> bool:
+    """Whether one of these ranges is around something that is being compiled."""
+    return any(name.endswith(_COMPILING) or name == _CAPTURING for name in names)
+
+
 def operators(events: Iterable[HostEvent], is_work: Callable[[str], bool]) -> Found:
     """On a CPU: each call is a launch; so is each operator outside of calls that has no call inside of it."""
     launches = nanoseconds = compiling = 0
@@ -85,7 +93,7 @@ def operators(events: Iterable[HostEvent], is_work: Callable[[str], bool]) -> Fo
                 )
                 if holds_a_call or in_another:
                     pass  # counted by what is inside of it, or as a part of what it is inside of
-                elif any(name.endswith(COMPILING) for name in names):
+                elif is_compiling(names):
                     compiling += 1
                 else:
                     in_compiled = any(name.startswith(COMPILED) for name in names)

@@ -24,7 +24,7 @@ from kernelscope.events import (
     UNSEEN_REPLAY,
 )
 
-from .claims import COMPILED, COMPILING, Found, HostEvent, Rest, is_call
+from .claims import COMPILED, Found, HostEvent, Rest, is_call, is_compiling
 
 _LAUNCHES = re.compile(r"(cuda|cu|hip)(Module|Ext)?(Launch|Memcpy|Memset)")  # functions that enqueue work
 
@@ -71,7 +71,7 @@ def on_device(
             nanoseconds += work.end - work.start
         elif OWN_RANGE in names:
             pass
-        elif any(name.endswith(COMPILING) for name in names):
+        elif is_compiling(names):
             compiling += 1
         elif INPUTS_RANGE in names:
             copies += 1

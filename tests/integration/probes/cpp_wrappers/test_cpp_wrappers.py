@@ -172,3 +172,6 @@ def test_operators_looked_up_at_run_time() -> None:
     [pairs] = [call for call in run if "pair" in call.kernel_name]
     assert list(pairs.arg_names) == ["xs[0]", "xs[1]", "result0", "result1"]
     assert pairs.pre_hashes[0] == pairs.pre_hashes[1] == fingerprint(X[1:]).bits
+    with kernelscope.record() as named:
+        function(X)
+    assert [call.roles for call in named] == [call.roles for call in run]
