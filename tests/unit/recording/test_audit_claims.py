@@ -41,6 +41,7 @@ def test_an_operator_belongs_to_the_call_around_it_or_is_listed() -> None:
         host(CPP_RANGE, 80, 90), host("aten::mm", 81, 89),
         host("compile_inner (dynamo_timed)", 90, 99), host("aten::add", 91, 92),
         host("compiled_autograd", 140, 150), host("aten::zeros_like", 141, 142),  # captures a backward pass
+        host("gloo:all_gather", 5, 15, thread=3), host("aten::copy_", 6, 7, thread=3),  # its part
         host("aten::dropout", 130, 131),  # of a model in eval mode: nothing inside
     ]  # fmt: skip
     found = operators(events, is_work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -12,6 +13,7 @@ from kernelscope.model.audit import Outside
 
 COMPILED = "## Call CompiledFxGraph"
 _COMPILING = "(dynamo_timed)"
+_PROCESS_GROUP = re.compile("(gloo|nccl|xccl|ucc|mpi):[a-z]")  # its range around what a collective computes
 _CAPTURING = (
     "compiled_autograd"  # torch's range around making a graph of a backward pass, not around running it
 )
@@ -84,7 +86,7 @@ def operators(events: Iterable[HostEvent], is_work: Callable[[str], bool]) -> Fo
                 if not any(map(is_call, names)):  # a custom operator's own launches are a part of it
                     nanoseconds += event.end - event.start
                 launches += 1
-            elif is_work(event.name) and not any(is_call(n) or n in (OWN_RANGE, CPP_RANGE) for n in names):
+            elif is_work(event.name) and not any(map(_is_counted, names)):
                 holds_a_call = bisect_right(calls, event.end) > bisect_right(calls, event.start)
                 # Functorch's and functionalization's layers pass an operator on under its own name.
                 in_another = any(
@@ -101,6 +103,11 @@ def operators(events: Iterable[HostEvent], is_work: Callable[[str], bool]) -> Fo
                         rest.add(event.name, _last_annotation(names), in_compiled, event.end - event.start)
             around.append(event)
     return Found(launches, nanoseconds, rest.listed(), compiling)
+
+
+def _is_counted(name: str) -> bool:
+    """Whether what runs in this range belongs to it: a call, a collective, the recorder's own work."""
+    return is_call(name) or name in (OWN_RANGE, CPP_RANGE) or _PROCESS_GROUP.match(name) is not None
 
 
 def _holds(event: HostEvent, calls: list[int]) -> bool:
