@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from kernelscope.probes.eager.unseen_operators import WATCH
 from kernelscope.probes.own_work import unseen
 from kernelscope.probes.patching import Patch, PatchSet
 
@@ -142,6 +143,8 @@ class TriedFrames(PatchSet):
             except BaseException as error:
                 self._note(wrapper, frame, before, None, error)
                 raise
+            finally:
+                WATCH.compiled()
             self._note(wrapper, frame, before, result, None)
             return result
 

@@ -77,6 +77,7 @@ class EagerOperators:
             WATCH.start()
             self._others.install()
         if here.mode is None and not _is_here(self._mode):
+            WATCH.observed()
             _python_dispatch._push_mode(self._mode)
             here.mode = self._mode
 
@@ -117,6 +118,7 @@ class EagerOperators:
         # Inside of a launch it belongs to that.
         if mode is None or here.launch is not None or here.muted or here.in_graph or _is_here(mode):
             return run()
+        WATCH.observed()
         _python_dispatch._push_mode(mode)
         try:
             return run()

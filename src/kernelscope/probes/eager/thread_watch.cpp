@@ -60,6 +60,7 @@ std::unique_ptr<at::ObserverContext> begins(const at::RecordFunction& function) 
     has_mode_in = now;  // its handlers run operators without the mode
     return nullptr;
   }
+  if (std::strncmp(function.name(), "autograd::", 10) == 0) return nullptr;  // a range around operators
   if (depth++ == 0) {
     if (counted_in != now) {
       mine = std::make_shared<Counts>();
@@ -103,6 +104,10 @@ void kernelscope_watch_stop() {
   if (handle != at::INVALID_CALLBACK_HANDLE) at::removeCallback(handle);
   handle = at::INVALID_CALLBACK_HANDLE;
 }
+
+// Something was compiled on this thread, under modes of the compiler's own: the next operator shows whether it has
+// another.
+void kernelscope_watch_compiled() { has_mode_in = 0; }
 
 // In a forked child: another thread of the parent may have held a lock.
 void kernelscope_watch_forget() {

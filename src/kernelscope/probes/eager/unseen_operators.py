@@ -58,6 +58,7 @@ class ThreadWatch:
         self.start = self._library.kernelscope_watch_start
         self.stop = self._library.kernelscope_watch_stop
         self.forget = self._library.kernelscope_watch_forget
+        self.compiled = self._library.kernelscope_watch_compiled
         self.tell = self._library.kernelscope_watch_tell
         self.tell.argtypes = [ctypes.c_void_p]
 
@@ -93,16 +94,27 @@ class OperatorWatch:
     def __init__(self) -> None:
         # Names of threads that ran already. A later thread may get the number of one that has ended.
         self._threads: dict[int | None, str] = {}
+        self._observed: set[int] = set()  # threads that have, or had, a mode of ours
 
     def start(self) -> None:
         self._threads = {t.ident: t.name for t in threading.enumerate() if _runs_unseen(t)}
+        self._observed = set()
         library = LIBRARY.get()
         if library is not None:
             library.start()
 
+    def observed(self) -> None:
+        """This thread gets a mode of ours."""
+        self._observed.add(threading.get_ident())
+
     def stop(self) -> None:
         if LIBRARY.loaded is not None:
             LIBRARY.loaded.stop()
+
+    def compiled(self) -> None:
+        """Something was compiled on this thread; until then, modes of the compiler pass for ours."""
+        if LIBRARY.loaded is not None and threading.get_ident() not in self._observed:
+            LIBRARY.loaded.compiled()
 
     def forget(self) -> None:
         if LIBRARY.loaded is not None:

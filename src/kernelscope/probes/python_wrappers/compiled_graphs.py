@@ -19,6 +19,7 @@ from kernelscope.probes.contained import contained
 from kernelscope.probes.cpp_wrappers.instrumented_graphs import CppWrapped, CppWrappers
 from kernelscope.probes.cuda_graphs.captured_graphs import current_device, current_stream
 from kernelscope.probes.dynamo.made_graphs import MadeGraphs
+from kernelscope.probes.eager.unseen_operators import WATCH
 from kernelscope.probes.origins import LineMap, caller_frames, compiled_user_code
 from kernelscope.probes.own_work import own_fault, unseen
 from kernelscope.probes.patching import Patch, PatchSet
@@ -182,6 +183,7 @@ class CompiledGraphs(PatchSet):
             BUS.executing -= 1
             if wrapper.settled is BUS.wanted:
                 return
+            WATCH.compiled()  # its graph may have been compiled just before
             owner = wrapper.owner if isinstance(wrapper, HookedWrapper) else None
             if owner is not None and self._hooked.get(id(wrapper.namespace)) is owner:  # not an earlier one
                 _follow(wrapper, graph_call)  # now, in the first execution, which is slow anyway

@@ -141,6 +141,32 @@ def test_a_thread_that_ran_before_is_a_finding() -> None:
     assert "open the recording before the thread is started" in finding.message
 
 
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_what_follows_a_compilation_on_such_a_thread_is_counted(backend: str) -> None:
+    """The compiler sets modes of its own on that thread."""
+    assert LIBRARY.get() is not None, LIBRARY.unavailable()
+    torch._dynamo.reset()
+    compiled = torch.compile(torch.tan, backend=backend)
+    x = torch.ones(4, requires_grad=backend == "inductor")
+
+    def work() -> None:
+        y = compiled(x)
+        y.cumsum(0)
+        if y.requires_grad:
+            y.backward(torch.ones(4))  # compiled then
+            y.detach().cosh()
+
+    early = Early(work)
+    with kernelscope.record(ops="all") as run:
+        early.works()
+    assert not run.select(kind="op")
+    (finding,) = run.findings
+    assert finding.kind == "unseen-operators"
+    assert "aten::cumsum 1×" in finding.message
+    assert "autograd::" not in finding.message
+    assert ("aten::cosh 1×" in finding.message) == (backend == "inductor")
+
+
 def test_a_thread_that_ran_before_and_ran_nothing_is_no_finding() -> None:
     early = Early(lambda: sum(range(10)))
     with kernelscope.record(ops="all") as run:
