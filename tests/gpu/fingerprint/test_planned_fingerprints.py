@@ -235,3 +235,47 @@ def test_what_is_small_is_read_together(step: Callable[[], None]) -> None:
     ours = [name for name in ours if name.startswith("planned")]
     assert 0 < len(ours) < once < read
     assert more < 24 << 20, "what waits is kept for a while"
+
+
+class Convolution(nn.Sequential):
+    def __init__(self, width: int) -> None:
+        super().__init__(nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + super().forward(x)
+
+
+def test_convolutions_take_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of many small launches wait for each other, unless the next layer reuses their memory."""
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    torch.manual_seed(0)
+    model = nn.Sequential(*(Convolution(64) for _ in range(6)))
+    model = model.to("cuda", memory_format=torch.channels_last)
+    x = torch.randn(8, 64, 28, 28, device="cuda").to(memory_format=torch.channels_last)
+    compiled = torch.compile(model)
+
+    def step() -> None:
+        model.zero_grad()
+        with torch.no_grad():
+            for statistic in model.buffers():
+                statistic.zero_()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = compiled(x).float().square().mean()
+        loss.backward()
+
+    step()
+    _, planned = recorded(step, 4)
+    _, [looked_at] = recorded(step, 1, verify="reread")
+    assert planned == [looked_at] * 4
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    peak = torch.cuda.max_memory_allocated()
+    with kernelscope.record(values="hash") as run:
+        step()
+        step()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        more = torch.cuda.max_memory_allocated() - peak
+        ours = [name for name in unheard_kernels(step) if name.startswith("planned")]
+    assert 0 < 3 * len(ours) < len(run) // 4, ours
+    assert more < 48 << 20

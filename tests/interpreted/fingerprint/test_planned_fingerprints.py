@@ -151,6 +151,30 @@ def test_one_alone_and_many_together() -> None:
         assert sums([*tensors, base[::3]]) == [expected(t) for t in [*tensors, base[::3]]]
 
 
+def test_small_tensors_of_all_layouts_in_one_launch() -> None:
+    base = torch.arange(4000, dtype=torch.int32)
+    kinds = [
+        base[:80],
+        base[:96].view(8, 12).t(),
+        base[:96].view(8, 12)[:, :8],
+        base[:288].view(8, 3, 3, 4).permute(0, 3, 1, 2),
+    ]
+    tensors = [kinds[i % 4] for i in range(planned_layouts.TENSORS_AT_ONCE)]
+    assert parts(tensors) == ["Together"]
+    assert sums(tensors) == [expected(t) for t in tensors]
+    assert parts([*tensors, base[:80]]) == ["Contiguous", "Together"]
+    assert parts([base[:80]] * 9) == ["Contiguous", "Contiguous"]
+    flat = [torch.empty(1 << 20, dtype=torch.int32, device="meta")] * 8
+    assert parts([*flat, kinds[1]]) == ["Contiguous", "Together"], "read faster by the kernel that knows less"
+    assert parts([*flat[:7], kinds[1]]) == ["Together"]
+
+
+def parts(tensors: list[torch.Tensor]) -> list[str]:
+    """The launches that read them."""
+    wanted = list(enumerate(range(len(tensors))))
+    return [type(part).__name__ for part in cuda_plans.parts_of_flush(wanted, layouts(tensors), {})]
+
+
 SHAPES = [(4, 4), (8, 12), (24, 4), (4, 100), (36, 40), (2, 8, 12), (3, 4, 20), (5, 16, 4)]
 
 

@@ -31,6 +31,7 @@ from .planned_layouts import (
 # All layouts together want 80, and then too few programs fit on the device to hide how far memory is.
 _REGISTERS = {"flat": 48, "both": 72, "all": 48}
 _PROGRAMS_AT_MOST = 132 * 8  # of a tensor among others of all layouts: looking it up costs each of them
+_SMALL = 1 << 20  # bytes: a tensor of so many is read in less time than a launch takes
 _NARROW_AT_MOST = 4 << 20  # bytes that are read two by two; more have a kernel of their own
 _SWAPPED = 4  # elements of two bytes: so many by so many are read at once
 
@@ -130,7 +131,7 @@ class Together:
             self._programs += programs
             ends.append(self._programs)
         unused = TENSORS_AT_ONCE - len(rows)
-        self.table = [*ends, *[self._programs] * unused, *entries, *[0] * (ENTRY * unused)]
+        self.table = [*ends, *[self._programs] * unused, *entries]
         self._unused = (0,) * unused
 
     def prepare(self, table: int, device: int) -> Prepared | None:
@@ -209,10 +210,10 @@ def parts_of_flush(
     wanted = [(place, row) for place, row in wanted if layouts[row].nbytes]
     flat = [(place, row) for place, row in wanted if layouts[row].is_flat and row not in swapped]
     known = [(place, row) for place, row in wanted if (place, row) not in flat and numbers_of(layouts[row])]
+    flat.sort(key=lambda one: layouts[one[1]].nbytes)
     known.sort(key=lambda one: numbers_of(layouts[one[1]])[0])  # so that few launches know all layouts
-    if known and len(flat) % FLAT_AT_ONCE <= -len(known) % TENSORS_AT_ONCE:  # the last ones find room there
-        whole = len(flat) - len(flat) % FLAT_AT_ONCE
-        flat, known = flat[:whole], known + flat[whole:]
+    joining = _joining([layouts[row].nbytes for _, row in flat], len(known))
+    flat, known = flat[joining:], known + flat[:joining]
     for i in range(0, len(flat), FLAT_AT_ONCE):
         places, some = zip(*flat[i : i + FLAT_AT_ONCE], strict=True)
         yield Contiguous(places, some, [layouts[row] for row in some])
@@ -221,6 +222,20 @@ def parts_of_flush(
         others = {row: (swapped[row], layouts[swapped[row]]) for row in some if row in swapped}
         yield Together(places, some, [layouts[row] for row in some], others)
     yield from (Alone(place, row, layouts[row]) for place, row in wanted if not numbers_of(layouts[row]))
+
+
+def _joining(sizes: Sequence[int], others: int) -> int:
+    """How many contiguous tensors, of these sizes in order, are read with the others.
+
+    A small one costs hardly more there than its share of a launch; a large one is read faster by the
+    kernel for contiguous ones, so it joins only where that saves a launch of few tensors.
+    """
+    if not others:
+        return 0
+    small = sum(size <= _SMALL for size in sizes)
+    rest = len(sizes) % FLAT_AT_ONCE
+    few = rest if rest <= -others % FLAT_AT_ONCE else 0
+    return min(-others % TENSORS_AT_ONCE, max(small, few))
 
 
 def can_be_swapped(flat: Layout, view: Layout) -> bool:

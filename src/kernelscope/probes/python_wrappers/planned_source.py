@@ -21,7 +21,12 @@ from kernelscope.generated_code.wrapper import program_functions
 from .hooked_source import GRAPH_CALL, HERE, Codes, at, compiled, contained, in_a_graph, note
 
 _TOGETHER = 32  # tensors that wait at most
-_BYTES_TOGETHER = 32 << 20  # of them: so much more memory may be in use, and it is still in a GPU's cache
+_BYTES_IN_CACHE = 32 << 20  # of them: then they are still in a GPU's cache
+_SMALL_LAUNCH = 16 << 20  # bytes: so little is ready on the GPU before the host has launched the next
+_BYTES_OF_SMALL = (
+    128 << 20
+)  # of tensors that wait, where launches are small: few kernels count, not the cache
+_BYTES_HELD = 32 << 20  # of tensors that the wrapper would have deleted: so much more memory is in use
 _POOL = "alloc_from_pool("
 # Calls that launch nothing and write to nothing.
 _HARMLESS = frozenset(
@@ -118,6 +123,9 @@ class _Writer:
         self, launches: Mapping[str, PlannedLaunch], functions: set[str], when: When = "before the next"
     ) -> None:
         self._when = when
+        read = sum(read.nbytes for launch in launches.values() for read in (*launch.before, *launch.after))
+        is_small = read <= _SMALL_LAUNCH * len(launches)
+        self._bytes_together = _BYTES_OF_SMALL if is_small else _BYTES_IN_CACHE
         self._roots: dict[str, str] = {}  # variables that are views, or other names, of others
         self.planned = PlannedSource()
         self.left = set(launches)
@@ -177,7 +185,7 @@ class _Writer:
         all_of_it = [*waiting, *launch.after]
         if self._when not in _WAITING or len(all_of_it) > _TOGETHER:
             return False
-        if self._when == "while small" and sum(read.nbytes for read in all_of_it) > _BYTES_TOGETHER:
+        if self._when == "while small" and sum(read.nbytes for read in all_of_it) > self._bytes_together:
             return False
         written = {self._root(name) for name in launch.writes}
         # Tensors from outside may share memory.
@@ -194,7 +202,8 @@ class _Writer:
         match statement:
             case ast.Delete(targets=[ast.Name(id=name)]) if self._when in _WAITING:
                 is_pending = any(read.variable == name for read in self._pending)
-                if is_pending and sum(read.nbytes for read in self._pending) <= _BYTES_TOGETHER:
+                held = {*self._held, name}
+                if is_pending and sum(r.nbytes for r in self._pending if r.variable in held) <= _BYTES_HELD:
                     self._held.append(name)
                     return True
         return False

@@ -273,10 +273,19 @@ def _last_stores(code: types.CodeType) -> list[tuple[str, str]]:
 
 
 def test_large_tensors_do_not_wait() -> None:
-    """No more than 32 MB more are in use, and are read while they are in the cache."""
+    """Where launches are large, the GPU is the limit: what waits is read while it is in the cache."""
     assert chain(megabytes=6)[1].flushes == [(0, 1, 2, 3, 4)]
-    assert chain(megabytes=8)[1].flushes == [(0, 1, 2, 3), (4,)]
+    assert chain(megabytes=10)[1].flushes == [(0, 1, 2), (3, 4)]
     assert chain(megabytes=18)[1].flushes == [(0,), (1, 2), (3,), (4,)]
+
+
+def test_of_what_the_wrapper_deletes_little_waits() -> None:
+    """No more than 32 MB more are in use, however much waits that is in use anyway."""
+    large = {"a": {"nbytes": 33 * ONE_MEGABYTE}}
+    assert chain(**large)[1].flushes == [(0, 1), (2, 3, 4)]
+    small = {"x": {"nbytes": 30 * ONE_MEGABYTE}, "b": {"nbytes": 3 * ONE_MEGABYTE}}
+    assert chain(megabytes=0, **small)[1].flushes == [(0, 1, 2, 3), (4,)]
+    assert chain(CHAIN.replace("del x", "pass"), megabytes=0, **small)[1].flushes == [(0, 1, 2, 3, 4)]
 
 
 def test_what_is_written_under_another_name_does_not_wait() -> None:

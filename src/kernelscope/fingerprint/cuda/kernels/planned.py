@@ -26,7 +26,7 @@ from .sums import both_sums, flat_sum, paired_sum, runs_sum, strided_sum, tail, 
 from .words import wait_for_the_one_before
 
 _FLAT_NUMBERS = ["log", *(f"{what}{i}" for i in range(FLAT_AT_ONCE) for what in "pner")]
-# A table: the programs up to which each tensor goes, then an entry for each.
+# A table: the programs up to which each of 32 tensors goes, then an entry for each that there is.
 _NUMBERS = ["table", "log", *(f"p{i}" for i in range(TENSORS_AT_ONCE))]
 _ENTRY = tl.constexpr(ENTRY)
 _AT_ONCE = tl.constexpr(TENSORS_AT_ONCE)
@@ -39,26 +39,47 @@ _TRANSPOSED_4 = tl.constexpr(TRANSPOSED_4)
 _STRIDED_2 = tl.constexpr(STRIDED_2)
 
 
+@triton.jit
+def _one_of_four(which, a, b, c, d):  # type: ignore[no-untyped-def]  # Triton reads annotations as code
+    first, second = tl.where(which % 2 == 0, a, b), tl.where(which % 2 == 0, c, d)
+    return tl.where(which % 4 < 2, first, second)
+
+
 @triton.jit(do_not_specialize=_NUMBERS)  # type: ignore[untyped-decorator]
 def planned(
     table: tl.int64, log: tl.int64,
     p0: tl.int64, p1: tl.int64, p2: tl.int64, p3: tl.int64,
     p4: tl.int64, p5: tl.int64, p6: tl.int64, p7: tl.int64,
+    p8: tl.int64, p9: tl.int64, p10: tl.int64, p11: tl.int64,
+    p12: tl.int64, p13: tl.int64, p14: tl.int64, p15: tl.int64,
+    p16: tl.int64, p17: tl.int64, p18: tl.int64, p19: tl.int64,
+    p20: tl.int64, p21: tl.int64, p22: tl.int64, p23: tl.int64,
+    p24: tl.int64, p25: tl.int64, p26: tl.int64, p27: tl.int64,
+    p28: tl.int64, p29: tl.int64, p30: tl.int64, p31: tl.int64,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, LAST: tl.constexpr,
     HOPPER: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Up to eight tensors at addresses p, multiples of 8, as the table describes them.
+    """Up to 32 tensors at addresses p, multiples of 8, as the table describes them.
 
     Their layouts are LAST or before it: a kernel that knows few of them needs fewer registers.
     """
     program = tl.program_id(0).to(tl.int64)
     ends = table.to(tl.pointer_type(tl.int64))
-    which = (program >= tl.load(ends)).to(tl.int64)
-    for i in tl.static_range(1, _AT_ONCE - 1):
-        which += (program >= tl.load(ends + i)).to(tl.int64)
-    first = tl.where(which == 0, p0, tl.where(which == 1, p1, tl.where(which == 2, p2, p3)))
-    last = tl.where(which == 4, p4, tl.where(which == 5, p5, tl.where(which == 6, p6, p7)))
-    address = tl.where(which < 4, first, last)
+    before = (tl.load(ends + tl.arange(0, _AT_ONCE)) <= program).to(tl.int32)
+    which = tl.sum(before, 0).to(tl.int64)
+    address = tl.where(
+        which < 16,
+        _one_of_four(
+            which // 4,
+            _one_of_four(which, p0, p1, p2, p3), _one_of_four(which, p4, p5, p6, p7),
+            _one_of_four(which, p8, p9, p10, p11), _one_of_four(which, p12, p13, p14, p15),
+        ),
+        _one_of_four(
+            which // 4,
+            _one_of_four(which, p16, p17, p18, p19), _one_of_four(which, p20, p21, p22, p23),
+            _one_of_four(which, p24, p25, p26, p27), _one_of_four(which, p28, p29, p30, p31),
+        ),
+    )  # fmt: skip
     entry = ends + _AT_ONCE + which * _ENTRY
     layout = tl.load(entry)
     nbytes = tl.load(entry + 2)
