@@ -46,6 +46,7 @@ class Storages:
         self._foreign = foreign
         self._known: dict[int, Storage] = {}
         self.known = self._known.get  # by address of the StorageImpl
+        self._born: set[int] = set()  # addresses of those that may be uninitialised
         self._ids = itertools.count()
         self._sweep_at = SWEEP_AT_LEAST
         self._lock = Lock()
@@ -77,6 +78,7 @@ class Storages:
         for key in [k for k in self._known if _Memory._expired(k)]:
             del self._known[key]
             _Memory._free_weak_ref(key)
+        self._born.intersection_update(self._known)
         self._sweep_at = max(SWEEP_AT_LEAST, 2 * len(self._known))
 
     def lasting(self, ids: Container[int]) -> list[Storage]:
@@ -89,6 +91,7 @@ class Storages:
             for key in self._known:
                 _Memory._free_weak_ref(key)
             self._known.clear()
+            self._born.clear()
 
     def born(
         self,
@@ -102,7 +105,7 @@ class Storages:
         storage = self.of(tensor)
         storage.born_in = graph_call
         storage.left_uninitialised = left_uninitialised
-        storage.uninitialised = True
+        self._is_born(storage, tensor)
         storage.version = _UNDER_WAY if under_way else _version(tensor)
         storage.written.clear()
 
@@ -114,8 +117,14 @@ class Storages:
         )
         start, end = byte_range(view_of(tensor))
         storage.written = [piece for view in known for piece in _without(view, start, end)]
-        storage.uninitialised = True
+        self._is_born(storage, tensor)
         storage.version = _version(tensor)
+
+    def _is_born(self, storage: Storage, tensor: torch.Tensor) -> None:
+        address = tensor.untyped_storage()._cdata
+        with self._lock:
+            storage.uninitialised = True
+            self._born.add(address)
 
     def wrote(self, tensor: torch.Tensor, storage: Storage) -> None:
         storage.epoch += 1
@@ -143,6 +152,21 @@ class Storages:
             if storage is not None:
                 storage.epoch += 1
                 storage.uninitialised = False
+
+    def any_uninitialised(self, addresses: Iterable[int]) -> bool:
+        """Whether one of these storages is; those that an operator leaves so each time do not count.
+
+        It is asked at each call of a graph: only storages that were allocated under our eyes are looked at.
+        """
+        for address in self._born.intersection(addresses):
+            storage = self.known(address)
+            if storage is not None and storage.uninitialised and not storage.left_uninitialised:
+                return True
+            with self._lock:  # another thread may have met new memory at this address meanwhile
+                storage = self.known(address)
+                if storage is None or not storage.uninitialised:
+                    self._born.discard(address)
+        return False
 
     def is_untouched(self, tensor: torch.Tensor) -> bool:
         """Whether no byte between its first and its last was written since its birth."""

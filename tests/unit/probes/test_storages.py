@@ -249,3 +249,24 @@ def test_what_a_collective_writes_means_nothing_before_its_wait() -> None:
     storages.wrote(tensor, storages.of(tensor))
     assert storages.is_live(tensor, storages.of(tensor))
     storages.clear()
+
+
+def test_whether_one_of_several_is_uninitialised() -> None:
+    storages = Storages()
+    written, fresh, given = (torch.empty(4) for _ in range(3))
+    addresses = [t.untyped_storage()._cdata for t in (written, fresh, given)]
+    assert not storages.any_uninitialised(addresses), "none was allocated under our eyes"
+    for tensor in (written, fresh):
+        storages.born(tensor)
+    assert storages.any_uninitialised(addresses)
+    storages.wrote(written, storages.of(written))
+    assert not storages.any_uninitialised([addresses[0], addresses[2], -1])
+    assert storages.any_uninitialised(addresses)
+    storages.touch(addresses)
+    assert not storages.any_uninitialised(addresses)
+    storages.born(written)
+    assert storages.any_uninitialised(addresses), "the memory of one that was written is allocated again"
+    storages.born(written, left_uninitialised=True)
+    assert not storages.any_uninitialised(addresses), "it is so each time"
+    storages.born(written)
+    assert storages.any_uninitialised(addresses)

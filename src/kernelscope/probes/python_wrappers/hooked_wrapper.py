@@ -205,9 +205,8 @@ def _aliases(memories: list[int], inputs: Any) -> _Aliases | None:
 
     Nothing where each has memory of its own. It is asked for at each call of a graph.
     """
-    for storage in map(BUS.storages.known, memories):
-        if storage is not None and storage.uninitialised and not storage.left_uninitialised:
-            return None
+    if BUS.storages.any_uninitialised(memories):
+        return None
     if len(set(memories)) == len(memories):
         return ()
     firsts: dict[int, int] = {}
