@@ -201,6 +201,19 @@ def a_mixture_of_experts() -> None:
 
 
 @program
+def places_of_tokens_at_experts() -> None:
+    """Two kernels assert the range of an index, and share the memory of what they assert."""
+
+    def places(x: torch.Tensor) -> torch.Tensor:
+        weight, expert = x.softmax(-1).max(-1)
+        chosen = F.one_hot(expert, 4).to(x.dtype)
+        place = ((chosen.cumsum(0) - 1) * chosen).sum(-1).long().clamp(max=5)
+        return chosen[..., None] * F.one_hot(place, 6)[:, None] * weight[:, None, None]
+
+    run(places, torch.randn(18, 4))
+
+
+@program
 def a_cache_of_keys_and_values() -> None:
     keys, values = torch.zeros(1, 2, 8, 4), torch.zeros(1, 2, 8, 4)
 

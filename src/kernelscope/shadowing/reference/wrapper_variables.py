@@ -20,6 +20,8 @@ from .node_kinds import written_names
 
 _READING = ast.Assign | ast.Expr | ast.Return | ast.If | ast.While
 _WRITTEN = re.compile(r"(in_)?out_ptr|ws_ptr")
+# A kernel that updates in place what it has made itself does not read what the memory held before.
+_MADE_INSIDE = re.compile(r"auto out_ptr\d+ = (in_out_ptr\d+);")
 
 
 @dataclass(slots=True)
@@ -166,7 +168,8 @@ def _schema_of(callsite: Callsite) -> Any:
 
 def _roles(kernel: GeneratedKernel) -> list[str]:
     if kernel.maker == "cpp_pybinding":
-        return [role for _, role in cpp_arguments(kernel.source)]
+        made_inside = set(_MADE_INSIDE.findall(kernel.source))
+        return ["out" if name in made_inside else role for name, role in cpp_arguments(kernel.source)]
     found = re.search(rf"def {re.escape(kernel.name)}\(([^)]*)\)", kernel.source)
     if found is None:
         named = re.search(r"@triton\.jit\s+def (\w+)\(([^)]*)\)", kernel.source)

@@ -74,6 +74,17 @@ def test_memory_that_a_launch_fills_before_it_is_updated_is_not_read() -> None:
     assert text.is_read_after("buf8", line_of("cpp_fused_b_1(buf1") + 3)
 
 
+def test_memory_that_a_kernel_fills_itself_before_it_updates_it_is_not_read() -> None:
+    """Inductor gives what a kernel makes and what it makes of that one argument, `in_out_ptr0`."""
+    made_inside = SOURCE.replace(
+        "in_ptr0)\n{\n}\n''')\n\ndef", "in_ptr0)\n{\nauto out_ptr1 = in_out_ptr0;\n}\n''')\n\ndef"
+    )
+    assert made_inside != SOURCE
+    text = read_text(made_inside, "wrapper.py")
+    assert not text.is_read_after("buf0", line_of("cpp_fused_a_0(arg0_1") + 1)
+    assert text.last_write["buf1"] == line_of("cpp_fused_b_1(buf1") + 1
+
+
 def test_an_update_under_a_later_name_is_one_of_every_earlier_name() -> None:
     source = SOURCE.replace("buf2 = empty", "buf7 = buf1; del buf1  # reuse\n    buf2 = empty")
     source = source.replace(
