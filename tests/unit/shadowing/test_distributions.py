@@ -31,6 +31,18 @@ def masked(probability: float) -> torch.Tensor:
     return torch.dropout(MASK + 1, probability, True)
 
 
+# Of activations, few are large; each is then a number that only one element gives.
+FEW_DIGITS = (torch.randn(768, generator=torch.Generator().manual_seed(2)) ** 3 * 0.003).bfloat16()
+
+
+def dropped_in_two_steps() -> torch.Tensor:
+    return FEW_DIGITS * (torch.rand(768) >= 0.1).bfloat16().div_(0.9)
+
+
+def dropped_in_one_step() -> torch.Tensor:
+    return (FEW_DIGITS.float() * (torch.rand(768) >= 0.1) * (1 / 0.9)).bfloat16()
+
+
 SAME: dict[str, tuple[Make, Make, float]] = {
     "mirrored": (lambda: torch.rand(512), lambda: 1 - torch.rand(512), EPS),
     "one number": (lambda: torch.rand(1), lambda: torch.rand(2)[1:], EPS),
@@ -45,6 +57,7 @@ SAME: dict[str, tuple[Make, Make, float]] = {
     "no randomness": (lambda: X, lambda: X * (1 + EPS), EPS),
     "masked": (lambda: masked(0.1), lambda: masked(0.1), EPS),
     "infinite": (lambda: torch.randn(512) + MASK.abs(), lambda: MASK.abs() - torch.randn(512), EPS),
+    "few digits and heavy tails": (dropped_in_two_steps, dropped_in_one_step, 2**-7),
     "without elements": (lambda: torch.rand(0), lambda: torch.rand(0), EPS),
 }
 OTHER: dict[str, tuple[Make, Make]] = {

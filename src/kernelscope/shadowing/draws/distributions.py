@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -63,13 +64,13 @@ def improbable(eager: Draw, made: torch.Tensor, eps: float) -> str:
 
 
 def _why_improbable(ours: torch.Tensor, theirs: torch.Tensor, eps: float) -> str:
-    near = _tolerance(ours, eps)
-    for beyond, words in _beyond(ours, theirs, near):
+    grid = _grid(ours, eps)
+    for beyond, words in _beyond(ours, theirs, grid):
         if beyond.float().mean() > 0.3:
             return f"{words}, in {100 * float(beyond.float().mean()):.0f} % of the numbers"
     for bound in _bounds(ours):
         is_common = 0.05 < float((ours <= bound).double().mean()) < 0.95
-        if is_common and (reason := _share_below(ours, theirs, bound, near)):
+        if is_common and (reason := _share_below(ours, theirs, bound, grid)):
             return reason
     return ""
 
@@ -95,10 +96,10 @@ def _seen(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def _differences(ours: torch.Tensor, theirs: torch.Tensor, eps: float) -> Iterator[str]:
-    near = _tolerance(ours, eps)
+    grid = _grid(ours, eps)
     if _most_alike(theirs) == 1 and _most_alike(ours) <= 0.5:
         yield "it gives the same numbers in each run, so it draws none, but eager draws new ones each time"
-    for beyond, words in _beyond(ours, theirs, near):
+    for beyond, words in _beyond(ours, theirs, grid):
         if int(beyond.any(1).sum()) >= _BEYOND:
             yield words
     for name, (one, other) in {
@@ -109,10 +110,10 @@ def _differences(ours: torch.Tensor, theirs: torch.Tensor, eps: float) -> Iterat
         if float(_standard(one.double().mean(1), other.double().mean(1)).abs()) > _FAR:
             yield f"the share of {name} in its numbers differs"
     for bound in _bounds(ours):
-        if reason := _share_below(ours, theirs, bound, near):
+        if reason := _share_below(ours, theirs, bound, grid):
             yield reason
-    yield from _moments(ours, theirs, near)
-    if reason := _each_average(ours, theirs, near):
+    yield from _moments(ours, theirs, grid.near)
+    if reason := _each_average(ours, theirs, grid.near):
         yield reason
     many, few = (sum(len(set(row.tolist())) for row in side[:16]) / 16 for side in (ours, theirs))
     if few * 4 < many:
@@ -125,13 +126,25 @@ def _most_alike(runs: torch.Tensor) -> float:
     return float(counts.max()) / len(runs)
 
 
-def _tolerance(ours: torch.Tensor, eps: float) -> float:
+@dataclass(frozen=True)
+class _Grid:
     """Numbers of few digits lie on a grid, which need not be eager's."""
+
+    near: float  # for numbers of usual size
+    eps: float
+
+    def around(self, number: float) -> float:
+        """How far apart two numbers of this size may be: dropout multiplies in one step or in two."""
+        return self.near + (2 * self.eps * abs(number) if math.isfinite(number) else 0.0)
+
+
+def _grid(ours: torch.Tensor, eps: float) -> _Grid:
     finite = ours[ours.isfinite()].abs()
-    return 4 * eps * float(finite.median() + finite.mean().clamp(max=1e30)) if len(finite) else 0.0
+    usual = float(finite.median() + finite.mean().clamp(max=1e30)) if len(finite) else 0.0
+    return _Grid(4 * eps * usual, eps)
 
 
-def _beyond(ours: torch.Tensor, theirs: torch.Tensor, near: float) -> Iterator[tuple[torch.Tensor, str]]:
+def _beyond(ours: torch.Tensor, theirs: torch.Tensor, grid: _Grid) -> Iterator[tuple[torch.Tensor, str]]:
     """Numbers where eager has none; infinite ones only where eager has no infinite number at all."""
     for infinite in (math.inf, -math.inf):
         if not bool((ours == infinite).any()):
@@ -141,7 +154,7 @@ def _beyond(ours: torch.Tensor, theirs: torch.Tensor, near: float) -> Iterator[t
         return
     low, high = float(finite.min()), float(finite.max())
     top, bottom = float(theirs[is_finite].max()), float(theirs[is_finite].min())
-    above, below = is_finite & (theirs > high + near), is_finite & (theirs < low - near)
+    above, below = is_finite & (theirs > high + grid.around(high)), is_finite & (theirs < low - grid.around(low))
     yield above, f"it draws numbers up to {top:.4g}, but eager only up to {high:.4g}"
     yield below, f"it draws numbers down to {bottom:.4g}, but eager only down to {low:.4g}"
 
@@ -154,9 +167,9 @@ def _bounds(ours: torch.Tensor) -> list[float]:
     return sorted(set(ordered[places].tolist()))
 
 
-def _share_below(ours: torch.Tensor, theirs: torch.Tensor, bound: float, near: float) -> str:
+def _share_below(ours: torch.Tensor, theirs: torch.Tensor, bound: float, grid: _Grid) -> str:
     share = (ours <= bound).double().mean(1)
-    more, less = ((theirs <= bound + way * near).double().mean(1) for way in (1, -1))
+    more, less = ((theirs <= bound + way * grid.around(bound)).double().mean(1) for way in (1, -1))
     one_number = 1 / ours.shape[1]
     if all(float(_standard(*pair, one_number)) <= _FAR for pair in ((share, more), (less, share))):
         return ""
