@@ -154,7 +154,10 @@ def _beyond(ours: torch.Tensor, theirs: torch.Tensor, grid: _Grid) -> Iterator[t
         return
     low, high = float(finite.min()), float(finite.max())
     top, bottom = float(theirs[is_finite].max()), float(theirs[is_finite].min())
-    above, below = is_finite & (theirs > high + grid.around(high)), is_finite & (theirs < low - grid.around(low))
+    above, below = (
+        is_finite & (theirs > high + grid.around(high)),
+        is_finite & (theirs < low - grid.around(low)),
+    )
     yield above, f"it draws numbers up to {top:.4g}, but eager only up to {high:.4g}"
     yield below, f"it draws numbers down to {bottom:.4g}, but eager only down to {low:.4g}"
 

@@ -187,18 +187,37 @@ class OwnGradients:
             found = {numbers[id(r)]: o for r, o in zip(returned, own, strict=True) if id(r) in numbers}
             self._kept = {i: value for i, value in found.items() if _grad_fn(value) is not None}
 
-    def take(self, tangents: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None] | None:
-        """By input, once; None if they are the same as those of the traced graph, or cannot be computed."""
+    def take(self, tangents: Sequence[torch.Tensor | None]) -> dict[int, torch.Tensor | None]:
+        """By input, once; empty if they are the same as those of the traced graph, or cannot be computed.
+
+        The function ran on the program's own tensors. An input that others were computed from is left out:
+        its gradient would come from the program's graph in front of the function too, and would use that up.
+        """
         kept, self._kept = self._kept, {}
         wanted = [i for i, tangent in enumerate(tangents) if tangent is not None]
-        inputs = {(edge.node, edge.output_nr): edge for edge in self._edges if edge is not None}
-        if not kept or not inputs or not all(i in kept for i in wanted):
-            return None
+        if not kept or not all(i in kept for i in wanted):
+            return {}
+        in_front = _behind([edge.node for edge in self._edges if edge is not None])
+        edges = {i: e for i, e in enumerate(self._edges) if e is not None and e.node not in in_front}
+        inputs = {(edge.node, edge.output_nr): edge for edge in edges.values()}
+        if not inputs:
+            return {}
         made = torch.autograd.grad(
             [kept[i] for i in wanted], [*inputs.values()], [tangents[i] for i in wanted], allow_unused=True
         )
         found = dict(zip(inputs, made, strict=True))
-        return [None if edge is None else found[edge.node, edge.output_nr] for edge in self._edges]
+        return {i: found[edge.node, edge.output_nr] for i, edge in edges.items()}
+
+
+def _behind(nodes: Sequence[Any]) -> set[Any]:
+    """What gradients that come to these nodes go on to."""
+    todo, seen = [inner for node in nodes for inner, _ in node.next_functions], set[Any]()
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            todo += [inner for inner, _ in node.next_functions]
+    return seen
 
 
 def _form(results: Sequence[Any], edges: Sequence[GradientEdge | None]) -> Any:

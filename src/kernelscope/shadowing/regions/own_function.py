@@ -14,10 +14,11 @@ from kernelscope.shadowing.result import ShadowResult
 
 from .comparison import References, compare_aliases, compare_layouts, compare_values
 from .eager_run import Eager, alone, parts_of
-from .function_run import UserFunction, frame_of, when_returned
+from .function_run import UserFunction, frame_of, uncompiled_backward, when_returned
 from .gradients import OwnGradients
 from .padding import may_be_padded
 from .region import Difference, KnownWrong, Region, Unjudged
+from .region_culprit import with_sides_swapped
 
 DYNAMO = "Dynamo"
 
@@ -101,6 +102,37 @@ class OwnFunction:
             found += compare_aliases(everything, eagers, [*whats, *after], len(made))
         self.add(found, function.asks, "" if arbitrary and references.is_unmatched else "returned")
         return not found
+
+    def compare_gradients(
+        self,
+        own: OwnGradients,
+        tangents: Sequence[torch.Tensor | None],
+        inputs: Sequence[int],
+        references: References,
+        whats: Sequence[str],
+    ) -> None:
+        """Those of the function's own backward with those of the traced graph."""
+        try:
+            gradients, asks = uncompiled_backward(lambda: own.take(tangents))
+        except Exception as error:
+            first = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+            self._note(f"its own backward was not compared, because uncompiled it fails: {first}")
+            return
+        told = [i for i in inputs if i in gradients]
+        if left := [whats[i] for i in inputs if gradients and i not in gradients]:
+            self._note(
+                f"{' and '.join(left)} was compared with the graph that Dynamo traced, not with the "
+                "function's own backward: other inputs were computed from it."
+            )
+        zeros = [torch.zeros_like(references.same.inputs[i]) for i in told]
+        theirs = [zero if (g := gradients[i]) is None else g for i, zero in zip(told, zeros, strict=True)]
+        picks = [(lambda run, i=i: run.results[i]) for i in told]
+        found, _ = compare_values(theirs, references, picks, [whats[i] for i in told], "gradient")
+        if told:
+            self.add([*map(with_sides_swapped, found)], asks, "own gradients")
+
+    def _note(self, text: str) -> None:
+        self._check.result.note(f"Function {self._region.name}: {text}")
 
     def add(self, found: Sequence[Difference], asks: bool, part: str) -> None:
         if found and asks:

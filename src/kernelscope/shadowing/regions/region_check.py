@@ -29,7 +29,6 @@ from .blame import Suspect, blame
 from .comparison import References, compare_aliases, compare_layouts, compare_values
 from .copies import Snapshot
 from .eager_run import Differentiated, Eager, alone
-from .function_run import uncompiled_backward
 from .gradients import Backward, OwnGradients, watch_backward
 from .own_function import OwnFunction
 from .padding import may_be_padded, padded
@@ -50,7 +49,6 @@ from .region_culprit import (
     culprit_of_region,
     failure_of_compiled_code,
     suspect_of_region,
-    with_sides_swapped,
 )
 
 CompareSteps = Callable[[Snapshot, Sequence[CalledGraph], Sequence[CalledGraph]], None]
@@ -335,14 +333,4 @@ class _Execution:
         self._check.add(region, found, known, "" if is_partial else "gradients")
         if found or references.is_unmatched:
             return
-        try:
-            gradients, asks = uncompiled_backward(lambda: own.take(backward.tangents))
-        except Exception as error:
-            first = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
-            self._note(f"its own backward was not compared, because uncompiled it fails: {first}")
-            gradients, asks = None, False
-        if gradients is not None:
-            pairs = zip(zeros, (gradients[i] for i in wanted), strict=True)
-            theirs = [torch.zeros_like(z) if gradient is None else gradient for z, gradient in pairs]
-            found, _ = compare_values(theirs, references, picks, [whats[i] for i in wanted], "gradient")
-            self._own_function().add([*map(with_sides_swapped, found)], asks, "own gradients")
+        self._own_function().compare_gradients(own, backward.tangents, wanted, references, whats)

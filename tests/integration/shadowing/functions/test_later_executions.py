@@ -157,6 +157,27 @@ def _shadowed_gradient(fn: Any, between: float = 1.0) -> tuple[Any, torch.Tensor
     return result, x.grad
 
 
+def test_a_weight_on_both_sides_of_a_graph_break() -> None:
+    """The second function's own backward must not go on into the first, whose graph can be used only once."""
+    weight = torch.linspace(-1, 1, 12).view(4, 3).requires_grad_()
+
+    def tied(tokens: torch.Tensor) -> torch.Tensor:
+        hidden = weight[tokens].tanh()
+        torch._dynamo.graph_break()
+        return _Square.apply(hidden @ weight.t()).sum()  # type: ignore[no-any-return,no-untyped-call]
+
+    _NOW["scale"] = 1.0
+    compiled, tokens = _compiled(tied), torch.arange(4)
+    with kernelscope.shadow() as result:
+        compiled(tokens).backward()
+    assert not result, result.summary()
+    assert any("the gradient of weight was compared with the graph" in note for note in result.notes)
+    gradient, weight.grad = weight.grad, None
+    tied(tokens).backward()
+    assert gradient is not None
+    torch.testing.assert_close(gradient, weight.grad)
+
+
 def test_a_backward_that_reads_what_changed_after_the_forward() -> None:
     result, gradient = _shadowed_gradient(_squared, between=3.0)
     found = result.culprit
