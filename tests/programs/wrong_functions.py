@@ -49,7 +49,9 @@ class WrongFunction:
 
 def _differ(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return one.shape != other.shape or not torch.allclose(one, other, equal_nan=True)
+        if (one.shape, one.dtype, one.stride()) != (other.shape, other.dtype, other.stride()):
+            return True
+        return not torch.allclose(one, other, equal_nan=True)
     return bool(one != other)
 
 

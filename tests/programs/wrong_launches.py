@@ -1,4 +1,4 @@
-"""Programs that Inductor alone gets wrong: layouts that an operator mishandles, values that are not finite.
+"""Programs that Inductor alone gets wrong: layouts that an operator mishandles or that eager has not, NaN.
 
 All are wrong with stock torch 2.13 on a CPU. The operators with a mistake of their own are right in eager,
 because eager gives them contiguous tensors.
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from .wrong_functions import WrongFunction
 
-LAYOUTS, NOT_FINITE = "layouts", "not-finite"
+LAYOUTS, NOT_FINITE, STRIDES_OF_RESULTS = "layouts", "not-finite", "strides-of-results"
 NAMESPACE = "kernelscope_wrong_launches"
 X = torch.randn(5, 5, generator=torch.Generator().manual_seed(1))
 LONG = torch.randn(5, 5, 6, generator=torch.Generator().manual_seed(2))
@@ -81,6 +81,19 @@ def takes_a_reciprocal_root(x: torch.Tensor) -> torch.Tensor:
     return x**-0.5  # inf for -inf, of -0
 
 
+def copies_signs(x: torch.Tensor) -> torch.Tensor:
+    return torch.copysign(x, -x.abs())
+
+
+def puts_two(x: torch.Tensor) -> torch.Tensor:
+    return x.put(torch.tensor([0, 7]), torch.tensor([1.0, 2.0]))
+
+
+def adds_a_product(x: torch.Tensor) -> torch.Tensor:
+    row = x[0].clone()
+    return torch.addr(x, row, row, beta=0)
+
+
 FOLDING, KERNEL = "pass constant_fold_uniform_value (joint)", "wrong-kernel"
 
 
@@ -99,6 +112,13 @@ def _computed(fn: Callable[..., Any], kernel: str, line: str) -> WrongFunction:
     return WrongFunction(NOT_FINITE, fn, special, "out_ptr0", "inductor", kernel, line, by_inductor=KERNEL)
 
 
+def _laid_out(fn: Callable[..., Any], step: str, line: str) -> WrongFunction:
+    what, verdict = "result 0", "wrong-function"
+    return WrongFunction(
+        STRIDES_OF_RESULTS, fn, lambda: (X.t(),), what, "inductor", step, line, by_inductor=verdict
+    )
+
+
 WRONG_LAUNCHES = [
     _mishandled(reads_a_transposed_sum, X),
     _mishandled(reads_a_transposed_copy, X),
@@ -109,4 +129,7 @@ WRONG_LAUNCHES = [
     _folded(takes_a_logarithm, "torch.xlogy"),
     _computed(divides_and_rounds_down, "cpp_fused_floor_divide_0", "x // 1.0"),
     _computed(takes_a_reciprocal_root, "cpp_fused_pow_0", "x**-0.5"),
+    _laid_out(copies_signs, "fake implementation of aten.copysign.Tensor", "torch.copysign"),
+    _laid_out(puts_two, "decomposition of aten.put.default", "x.put("),
+    _laid_out(adds_a_product, "decomposition of aten.addr.default", "torch.addr"),
 ]

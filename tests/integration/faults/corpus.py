@@ -50,6 +50,10 @@ def add_at(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
     return torch.zeros(4, x.shape[1]).index_add(0, i, x)
 
 
+def gathered(table: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+    return F.embedding(i, table)
+
+
 SAME_ROWS = torch.tensor([0, 1, 1, 2, 1, 3])
 STORE = r"(out_ptr0\[[^;]*\] = )(\w+);"
 SLIP = r"static_cast<int64_t>\("
@@ -143,6 +147,7 @@ FAULTS = [
     # -- stale buffer
     Fault("an input for a buffer", "stale buffer", calling(lambda x, y: x.sin() @ y, SQUARE, SQUARE.cos()), in_call(r"extern_kernels\.mm\(buf0, arg1_1", "extern_kernels.mm(arg1_1, arg1_1"), "mm", kernel="extern_kernels.mm"),
     Fault("a buffer of the step before", "stale buffer", calling(lambda x, y: ((x @ y) @ y).sin() + x @ y.sin(), SQUARE, SQUARE.cos()), in_call(r"extern_kernels\.mm\(buf0, (\w+), out=buf1\)", r"extern_kernels.mm(\1, \1, out=buf1)"), "mm_1", kernel="extern_kernels.mm"),
+    Fault("another saved value", "stale buffer", differentiating(lambda x, y: x.sin() * y, X, Y), in_call(r"cpp_fused_cos_mul_sin_0\(tangents_1, primals_1,", "cpp_fused_cos_mul_sin_0(tangents_1, primals_2,"), "=out_ptr0", kernel="cos_mul_sin", phase="backward"),
     # -- missing write
     Fault("one of two outputs", "missing write", calling(lambda x: (x.sin(), x.cos()), X), in_kernel(r"out_ptr1\[[^;]*;", ";"), "cos"),
     Fault("every seventh element", "missing write", calling(lambda x: x.exp() * 2, X), in_kernel(STORE, r"if (x0 % 7L) \1\2;"), "mul"),
@@ -150,6 +155,7 @@ FAULTS = [
     # -- uninitialised read
     Fault("accumulator", "uninitialised read", calling(lambda x: x.sum(1), X), in_kernel(r"tmp_acc0 = 0;", "tmp_acc0 = out_ptr0[x0];"), "sum_1"),
     Fault("argument", "uninitialised read", calling(lambda x: x.sum(0), X), in_call(r"cpp_fused_sum_0\(arg0_1", "cpp_fused_sum_0(empty_strided_cpu((6, 10), (10, 1), torch.float32)"), "=in_ptr0", kernel="cpp_fused_sum", verdict="uninitialised-read"),
+    Fault("a factor", "uninitialised read", calling(lambda x, y: x.sin() @ y, SQUARE, SQUARE.cos()), in_call(r"extern_kernels\.mm\(buf0,", "extern_kernels.mm(empty_strided_cpu((8, 8), (8, 1), torch.float32),"), "=self", kernel="mm", verdict="uninitialised-read"),
     # -- precision loss
     Fault("product rounded to 8 bits", "precision loss", calling(lambda x, y: x * y + 1, X, Y), in_kernel(r"tmp0 \* tmp1", "float(c10::BFloat16(tmp0 * tmp1))"), "add"),
     Fault("sum kept in 8 bits", "precision loss", calling(lambda x: x.sum(1), torch.rand(4, 300)), in_kernel(r"tmp_acc0 = tmp_acc0 \+ tmp0;", "tmp_acc0 = float(c10::BFloat16(tmp_acc0 + tmp0));"), "sum_1"),
@@ -158,6 +164,7 @@ FAULTS = [
     # -- racy accumulation
     Fault("lost updates", "racy accumulation", calling(add_at, X, SAME_ROWS), in_kernel(r"atomic_add\(&(out_ptr\d\[[^;]*\]), ([^;]+)\);|(out_ptr\d\[[^;]*\]) \+= ([^;]*);", r"\1\3 = \2\4;"), "index_put"),
     Fault("one in four is lost", "racy accumulation", calling(lambda x: x.sum(0), torch.rand(64, 3)), in_kernel(r"tmp_acc0 = tmp_acc0 \+ tmp0;", "if (x1 % 4L) tmp_acc0 = tmp_acc0 + tmp0;"), "sum_1"),
+    Fault("gradients of one row", "racy accumulation", differentiating(gathered, torch.randn(5, 4), torch.tensor([0, 1, 3, 1])), in_kernel(r"atomic_add\(&(out_ptr0\[[^;]*\]), ([^;]+)\);", r"\1 = \2;"), "=out_ptr0", phase="backward"),
     # -- wrong broadcast
     Fault("bias by row", "wrong broadcast", calling(lambda x, b: x.exp() + b, SQUARE, SQUARE[0]), in_kernel(r"in_ptr1\[static_cast<int64_t>\(x1\)\]", "in_ptr1[static_cast<int64_t>(x0)]"), "add"),
     Fault("stride of a transpose", "wrong broadcast", calling(lambda x: x.t().contiguous() * 2, SQUARE), in_kernel(r"x0 \+ 8L\*x1|x1 \+ 8L\*x0", "x0 + 7L*x1"), "mul"),
@@ -177,6 +184,7 @@ FAULTS = [
     # -- foreign write
     Fault("its own input", "foreign write", calling(lambda x: (x.sin() @ x).cos() + x, SQUARE), in_kernel(r"(out_ptr0\[[^;]*\] = \w+;)", r"\1 const_cast<float*>(in_ptr0)[3] = 7;", kernel="sin"), "=in_ptr0", verdict="foreign-write"),
     Fault("another's buffer", "foreign write", meddling, in_call(r"kernelscope_faults", "kernelscope_faults"), "=x", kernel="meddle", verdict="foreign-write"),
+    Fault("a saved value", "foreign write", differentiating(lambda x, y: x.sin() * y, X, Y), in_kernel(r"(out_ptr1\[[^;]*\] = \w+;)", r"\1 const_cast<float*>(in_ptr1)[2] = 3;", kernel="cos_mul_sin"), "=in_ptr1", verdict="foreign-write", phase="backward"),
     # -- written in place
     Fault("part of an input", "written in place", calling(adding_to_a_part, X), in_kernel(r"1\.25", "1.5"), "arg0_1"),
     Fault("another row is read", "written in place", calling(adding_to_a_part, X), in_kernel(rf"(out_ptr\d\[{SLIP})10L \+ x0", r"\g<1>20L + x0"), "sum_1"),

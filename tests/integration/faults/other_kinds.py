@@ -89,10 +89,12 @@ OTHERS = [
     Fault("running variance", "wrong constant", normalising, in_kernel(r"static_cast<float>\(0\.9\)", "static_cast<float>(0.91)"), "=out_ptr5"),
     # -- what the wrapper hands over
     Fault("two results swapped", "wrong result", calling(lambda x: (x.sin(), x.cos()), X), in_call(RETURN, r"return (\2, \1, )"), "sin", kernel="return", phase="", verdict="wrong-result", finest="backend inductor"),
+    Fault("one result twice", "wrong result", calling(lambda x: (x.sin(), x.cos()), X), in_call(RETURN, r"return (\1, \1, )"), "cos", kernel="return", phase="", verdict="wrong-result", finest="backend inductor"),
     Fault("strides of a transpose", "wrong result", calling(lambda x, y: (x @ y).t(), X[:, :6].contiguous(), Y[:, :6].contiguous()), in_call(TRANSPOSE, r"\g<1>6, 1"), "permute", kernel="return", phase="", verdict="wrong-result", finest="lowering permute (graph 0)"),
     # -- sizes that are known only at run time
     Fault("a stride for another", "dynamic shapes", of_several_sizes, in_kernel(r"ks1\*x0", "ks0*x0"), "sum_1"),
     Fault("the last column", "dynamic shapes", of_several_sizes, in_kernel(r"x1<static_cast<int64_t>\(ks1\)", "x1<static_cast<int64_t>(ks1 - 1)"), "sum_1"),
+    Fault("the size of the first call", "dynamic shapes", of_several_sizes, in_call(r"(cpp_fused_mul_sin_sum_0\(arg2_1, buf0,) s\d+", r"\1 6"), "sum_1", kernel="mul_sin_sum"),
     # -- library and gathering gradients
     Fault("gradient of filters", "wrong gradient", differentiating(lambda x, w: F.conv2d(x, w, stride=2), IMAGE, FILTERS), in_call(r"convolution_backward\.default\(buf0, primals_1,", "convolution_backward.default(buf0, primals_1.flip(2),"), "=result1", kernel="convolution_backward", phase="backward"),
     Fault("gradient of padding", "wrong gradient", differentiating(padded, torch.randn(5, 4), torch.tensor([0, 1, 3, 1])), in_kernel(r"!= (tmp\d+)", r"!= int64_t(\1 + 4)"), "=out_ptr0", phase="backward"),
@@ -100,6 +102,7 @@ OTHERS = [
     # -- random numbers
     Fault("each number twice", "random numbers", differentiating(lambda x: F.dropout(x.sin(), 0.25), X), in_kernel(r"normalized_rand_cpu\(tmp0, tmp2\)", "normalized_rand_cpu(tmp0, tmp2 / 2)"), "gt"),
     Fault("scale of dropout", "random numbers", differentiating(lambda x: F.dropout(x.sin(), 0.25), X), in_kernel(r"1\.3333333333333333", "1.25", kernel="backward"), "=out_ptr0", phase="backward"),
+    Fault("one seed for two draws", "random numbers", calling(lambda x: torch.rand_like(x) + 10 * torch.rand_like(x), X), in_kernel(r"in_ptr0\[static_cast<int64_t>\(1L\)\]", "in_ptr0[static_cast<int64_t>(0L)]"), "add"),
     # -- overflow
     Fault("integers of 32 bits", "precision loss", calling(lambda i: i * 3 + 1, BIG), in_kernel(r"int64_t\(tmp0 \* tmp1\)", "int64_t(int32_t(tmp0 * tmp1))"), "add"),
     Fault("softmax of large numbers", "rare NaN", calling(lambda x: x.softmax(1), FAR), in_kernel(r"float\(tmp0 - tmp1\)", "(tmp1 > 100 ? tmp0 : float(tmp0 - tmp1))"), "=out_ptr2"),

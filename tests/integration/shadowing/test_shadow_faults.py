@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 from tests.integration.faults.everything import FAULTS, marked
@@ -36,4 +38,5 @@ def test_an_early_write_is_one_culprit_in_all_executions() -> None:
 
 def test_there_are_enough() -> None:
     assert len(FAULTS) >= 40
+    assert min(Counter(fault.family for fault in FAULTS).values()) >= 3
     assert len({str(fault) for fault in FAULTS}) == len(FAULTS)

@@ -196,12 +196,14 @@ class LaunchCheck:
             else:
                 self._count_unjudged(made[output.name])
             if output.name in state.holds and not output.key:  # else it is something else than was guessed
-                self._note_returned(launch, pending, output, made[output.name])
+                self._note_returned(launch, pending, output.held or output.node, made[output.name])
         if pending.is_right and pending.eager is not None and not pending.is_left_out:
             self.doubts.settle(doubtful(pending))
         for name, node in nodes.unread.items():
             if self.poisons and not is_poisoned(stored := pending.alive.get(name)):
                 state.unread.put(name, node, place_of(stored))
+                if state.node_of(name, stored) is node and not state.returned.is_known(node):
+                    self._note_returned(launch, pending, node, stored)
         for name in nodes.pieces:
             state.holds.put(name, None, place_of(pending.alive.get(name, launch.result)))
             self._carry(launch, pending, name)
@@ -234,8 +236,8 @@ class LaunchCheck:
         if isinstance(made, torch.Tensor) and made.layout is torch.strided:
             self.result.counts.unjudged_bytes += made.nbytes
 
-    def _note_returned(self, launch: Launch, pending: Pending, output: Output, made: Any) -> None:
-        state, node = pending.state, output.held or output.node
+    def _note_returned(self, launch: Launch, pending: Pending, node: Node, made: Any) -> None:
+        state = pending.state
         if not state.returned.wants(node):
             return
         is_whole = isinstance(made, torch.Tensor) and is_value_of(node, made, state.symbols)

@@ -14,6 +14,7 @@ from kernelscope.shadowing.culprit import Culprit
 from kernelscope.shadowing.reference.evaluate import CannotEvaluate, Reference
 from kernelscope.shadowing.reference.in_place import InPlace
 from kernelscope.shadowing.reference.node_kinds import base_of, is_view, results_of
+from kernelscope.shadowing.steps.lines import frames_of
 from kernelscope.shadowing.writes.digests import DigestQueue
 
 Places = dict[Node, list[tuple[int, list[Node]]]]
@@ -42,7 +43,7 @@ class Left:
     digest: int  # its number in the queue
     kernel_name: str
     index: int  # of the launch
-    node: str
+    node: Node
 
 
 class Returned:
@@ -57,6 +58,10 @@ class Returned:
         """Whether the graph returns its value, or a view of it."""
         return node in self._places
 
+    def is_known(self, node: Node) -> bool:
+        """Whether a launch left what the graph is to return of its value."""
+        return all(i in self._left for i, _ in self._places.get(node, ()))
+
     def note(self, node: Node, made: Any, kernel_name: str, index: int, reference: Reference) -> None:
         """A launch left the value of this node."""
         for i, views in self._places.get(node, ()):
@@ -70,7 +75,7 @@ class Returned:
             if isinstance(value, torch.Tensor) and value.numel():
                 with quiet():
                     (digest,) = self._digests.put([value])
-                self._left[i] = Left(digest, kernel_name, index, (views or [node])[-1].name)
+                self._left[i] = Left(digest, kernel_name, index, (views or [node])[-1])
 
     def check(self, results: Sequence[Any], names: Mapping[int, str], graph: str) -> list[Culprit]:
         """The results that differ from what the kernels left for them."""
@@ -88,6 +93,10 @@ class Returned:
         for i in wrong:
             left = self._left[i]
             reason = f"the graph does not return what {left.kernel_name} computed for output {i}"
-            at = f"output {i}", names.get(i, ""), left.node
-            found.append(Culprit("wrong-result", reason, left.index, "return", "wrapper", *at, graph=graph))
+            at, origin = (f"output {i}", names.get(i, ""), left.node.name), frames_of(left.node)
+            found.append(
+                Culprit(
+                    "wrong-result", reason, left.index, "return", "wrapper", *at, graph=graph, origin=origin
+                )
+            )
         return found

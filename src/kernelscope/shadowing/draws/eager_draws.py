@@ -27,7 +27,7 @@ from kernelscope.probes.thread_mode import ThreadMode
 from kernelscope.shadowing.draws.compiled_draws import Drawn, Draws
 from kernelscope.shadowing.draws.distributions import described, improbable
 from kernelscope.shadowing.draws.unused_draws import DrawingCalls, may_draw
-from kernelscope.shadowing.generator_state import seeded
+from kernelscope.shadowing.generator_state import seeded, untouched_random_numbers
 from kernelscope.shadowing.reference.node_kinds import aten, draws_from_generator
 from kernelscope.shadowing.reference.random_numbers import inductor_randint, inductor_random
 from kernelscope.shadowing.reference.small_errors.rounding import eps_of
@@ -85,7 +85,7 @@ class CompiledDraws(DrawingCalls):  # type: ignore[no-untyped-call]
             decomposition = decomposition_of(plain)
             made = decomposition(*args, **kwargs) if decomposition is not None else NotImplemented
         if made is not NotImplemented:
-            return made
+            return self._as_eager_has_it(plain, made, args, kwargs) if self._judges else made
         made = plain(*args, **kwargs)  # by the mode below, which notes its dtype
         if not draws_from_generator(plain, args, kwargs):
             return made  # attention without dropout
@@ -95,6 +95,14 @@ class CompiledDraws(DrawingCalls):  # type: ignore[no-untyped-call]
         else:
             with _disable_current_modes():
                 made.copy_(numbers)
+        return made
+
+    def _as_eager_has_it(self, plain: Any, made: Any, args: Any, kwargs: Any) -> Any:
+        """The compiler's numbers with eager's dtype and strides, which a decomposition may get wrong."""
+        with untouched_random_numbers():
+            eager = plain(*args, **kwargs)
+        if isinstance(made, torch.Tensor) and isinstance(eager, torch.Tensor) and made.shape == eager.shape:
+            return eager.copy_(made)
         return made
 
     def _given(self, plain: Any, parts: Sequence[Drawn], args: Any, kwargs: Any) -> Any:

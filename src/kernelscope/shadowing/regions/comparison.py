@@ -119,7 +119,7 @@ class References:
         """One value that the compiled code made."""
         eager, made = _dense(pick(self.same)).detach(), _dense(made).detach()
         if eager.dtype != made.dtype or eager.shape != made.shape:
-            return Verdict(True, reason=f"it is {_described(made)}, and in eager {_described(eager)}")
+            return instead(_described(made), _described(eager))[1]
         numbers = itertools.count()
 
         def wide() -> torch.Tensor:
@@ -168,17 +168,11 @@ def compare_values(
     for index, (value, pick, what) in enumerate(zip(made, picks, whats, strict=True)):
         eager = pick(references.same)
         if isinstance(value, torch.Tensor) != isinstance(eager, torch.Tensor):
-            found.append(
-                Difference(
-                    what, f"it is {_described(value)}, and in eager {_described(eager)}", None, index, kind
-                )
-            )
+            found.append(Difference(what, *instead(_described(value), _described(eager)), index, kind))
             continue
         if not isinstance(value, torch.Tensor):
             if not _same_object(value, eager):
-                found.append(
-                    Difference(what, f"it is {value!r:.60}, and in eager {eager!r:.60}", None, index, kind)
-                )
+                found.append(Difference(what, *instead(f"{value!r:.60}", f"{eager!r:.60}"), index, kind))
             continue
         if (names := tensors_within(value)) and type(value) is type(eager):
             parts = [(lambda run, pick=pick, name=name: getattr(pick(run), name)) for name in names]
@@ -220,11 +214,12 @@ def compare_layouts(
         if one.layout != torch.strided or other.layout != torch.strided or one.shape != other.shape:
             continue
         if _strides(one) != _strides(other) and not (pads and is_padded(one, other)):
+            pair = f"strides {tuple(one.stride())}", f"strides {tuple(other.stride())}"
             reason = f"its strides are {tuple(one.stride())}, and in eager {tuple(other.stride())}"
             if other._base is not None and _same_order(_strides(one), _strides(other)):
                 note(f"{what} is a view, and Inductor keeps only the order of its strides: {reason}.")
                 continue
-            found.append(Difference(what, reason, None, index, "layout"))
+            found.append(Difference(what, *instead(*pair, reason), index, "layout"))
         elif one.requires_grad != other.requires_grad:
             words = ("requires a gradient", "does not")
             reason = "it {}, and in eager it {}".format(*(words if one.requires_grad else words[::-1]))
@@ -246,7 +241,9 @@ def compare_aliases(
                 words = ("shares memory with", "does not")
                 first, second = words if is_shared else ("does not share memory with", "it does")
                 reason = f"it {first} {whats[j]}, and in eager {second}"
-                found.append(Difference(whats[i], reason, None, i, "alias" if is_shared else "unshared"))
+                sides = f"memory shared with {whats[j]}", "memory of its own"
+                difference = instead(*(sides if is_shared else sides[::-1]), reason)
+                found.append(Difference(whats[i], *difference, i, "alias" if is_shared else "unshared"))
     return found
 
 
@@ -294,6 +291,12 @@ def _dense(value: torch.Tensor) -> torch.Tensor:
 def _widened(value: torch.Tensor) -> torch.Tensor:
     found: torch.Tensor = widen(_dense(value).detach())
     return found
+
+
+def instead(made: str, eager: str, reason: str = "") -> tuple[str, Verdict]:
+    """A reason, and a verdict of which both sides are words."""
+    reason = reason or f"it is {made}, and in eager {eager}"
+    return reason, Verdict(True, reason=reason, numbers={"compiled": made, "eager": eager})
 
 
 def _described(value: Any) -> str:

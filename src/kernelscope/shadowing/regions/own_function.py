@@ -12,7 +12,7 @@ from kernelscope.probes.dynamo.compiled_regions import TracedRegion
 from kernelscope.shadowing.counts import Counts
 from kernelscope.shadowing.result import ShadowResult
 
-from .comparison import References, compare_aliases, compare_layouts, compare_values
+from .comparison import References, compare_aliases, compare_layouts, compare_values, instead
 from .eager_run import Eager, alone, parts_of
 from .function_run import UserFunction, frame_of, uncompiled_backward, when_returned
 from .gradients import OwnGradients
@@ -87,7 +87,8 @@ class OwnFunction:
             if value is None:
                 raise Unjudged("it ended with an exception")
             words = f"it returns {len(made)} values, and in eager {len(same.results)}"
-            self.add([Difference("the result", words)], function.asks, "returned")
+            counts = instead(f"{len(made)} values", f"{len(same.results)} values", words)
+            self.add([Difference("the result", *counts)], function.asks, "returned")
             return False
         whats = [f"result {i}" if len(made) > 1 else "the result" for i in range(len(made))]
         picks = [(lambda run, i=i: run.results[i]) for i in range(len(made))]

@@ -89,7 +89,7 @@ class Difference:
 
     what: str  # result 0 | input 2 after the call | gradient of input 1
     reason: str
-    verdict: Verdict | None = None  # where values differ
+    verdict: Verdict | None = None  # with both sides, as numbers or in words
     index: int = 0  # of the result or input
     kind: str = "result"  # result | input | gradient | layout | alias | unshared | raises
 

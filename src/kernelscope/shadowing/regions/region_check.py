@@ -25,7 +25,7 @@ from kernelscope.shadowing.steps.inputs import CalledGraph, CalledGraphs
 from kernelscope.shadowing.steps.traced_graphs import without_recomputing
 from kernelscope.text.exceptions import in_one_line
 
-from .blame import Suspect, blame
+from .blame import Suspect, blame, refusal
 from .comparison import References, compare_aliases, compare_layouts, compare_values
 from .copies import Snapshot
 from .eager_run import Differentiated, Eager, alone
@@ -232,10 +232,7 @@ class _Execution:
                 references = references.drawing(draws)
                 same, eager = references.same, references.eager
             except Exception as error:
-                first = str(error).partition("\n")[0][:200]
-                raise Unjudged(
-                    f"its graph cannot be run uncompiled: {type(error).__name__}: {first}"
-                ) from error
+                raise Unjudged(refusal(region, error)) from error
             if len(same.results) != len(made):
                 raise Unjudged(f"it returns {len(made)} values, and its graph {len(same.results)}")
             whats = [f"result {i}" for i in range(len(made))]

@@ -29,7 +29,7 @@ def headline(culprit: Culprit) -> str:
     at = f" at {_frame(culprit.origin[0])}" if culprit.origin else ""
     is_function = kind.subject == "function"
     because = f", because of {_with_article(culprit.step)}" if is_function and culprit.step else ""
-    where = culprit.buffer if kind.subject not in ("function", "stage") else ""
+    where = culprit.buffer if kind.subject == "kernel" else ""
     what = how_wrong(culprit.numbers) or where or culprit.argument
     words = f"{culprit.verdict}: {_subject(culprit)}{at} {kind.sentence}{because}"
     return words + (f": {what}" if what else "")

@@ -150,6 +150,23 @@ def test_what_only_eager_refuses_is_the_reason_why_it_is_not_judged() -> None:
         "functions could be judged: Linear: its graph cannot be run uncompiled: RuntimeError: mat1 and"
         in (result.problem)
     )
+    assert "(aten.addmm.default" in result.problem
+
+
+def test_the_operator_that_only_eager_refuses_is_named_with_its_line() -> None:
+    def invites(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.binary_cross_entropy(x.sigmoid(), x)
+
+    torch._dynamo.reset()
+    with kernelscope.shadow() as result:
+        torch.compile(invites, backend="aot_eager_decomp_partition")(torch.full((4,), 1.5))
+    assert result.status == 2, str(result)
+    line = invites.__code__.co_firstlineno + 1
+    assert (
+        "all elements of target should be between 0 and 1 (aten.binary_cross_entropy.default at "
+        in result.problem
+    )
+    assert f"{__file__}:{line} in invites, and its decomposition does not raise)" in result.problem
 
 
 def test_a_module_of_torchs_own_has_the_line_that_calls_it() -> None:

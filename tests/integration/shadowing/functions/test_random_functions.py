@@ -55,6 +55,21 @@ def test_random_results_and_their_gradients_are_compared(function: Any) -> None:
     assert not result.unchecked, str(result)
 
 
+def test_what_is_drawn_has_the_dtype_of_eager() -> None:
+    """Numbers are those of the compiled code, and the dtype is not: a decomposition promotes it."""
+    mean, deviation = torch.zeros(8, dtype=torch.float16), torch.ones(8)
+    result = kernelscope.check_correctness(
+        lambda mean, deviation: torch.normal(mean, deviation), (mean, deviation)
+    )
+    (culprit,) = result
+    assert culprit.step == "decomposition of aten.normal.Tensor_Tensor", str(result)
+    assert (
+        "a tensor of float32[8] on cpu where eager has a tensor of float16[8]"
+        in str(result).partition("\n")[0]
+    )
+    assert culprit.origin[0].file == __file__
+
+
 def test_a_wrong_random_function_is_named() -> None:
     """Dropout that forgets to scale what it keeps: no kernel is wrong by its own graph."""
 
