@@ -82,7 +82,7 @@ def takes_a_reciprocal_root(x: torch.Tensor) -> torch.Tensor:
 
 
 def copies_signs(x: torch.Tensor) -> torch.Tensor:
-    return torch.copysign(x, -x.abs())
+    return torch.copysign(x, x.t())
 
 
 def puts_two(x: torch.Tensor) -> torch.Tensor:
@@ -90,8 +90,7 @@ def puts_two(x: torch.Tensor) -> torch.Tensor:
 
 
 def adds_a_product(x: torch.Tensor) -> torch.Tensor:
-    row = x[0].clone()
-    return torch.addr(x, row, row, beta=0)
+    return torch.addr(x, x[:, 0], x[0], beta=0)
 
 
 FOLDING, KERNEL = "pass constant_fold_uniform_value (joint)", "wrong-kernel"

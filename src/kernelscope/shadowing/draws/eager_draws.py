@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from kernelscope.probes.compiler_steps.decompositions import (
     decomposition_of,
@@ -66,8 +66,9 @@ class CompiledDraws(DrawingCalls):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if func is aten.rrelu_with_noise.default:
             made, noise = self._drawn(aten.rrelu_with_noise_functional.default, args, kwargs)
+            eager = func(args[0], args[1].clone(), *args[2:], **kwargs) if self._judges else made
             args[1].copy_(noise)
-            return made
+            return _in_layout_of(eager, made)
         plain = functional_of(func)
         if plain is None:
             self._is_known = False
@@ -101,9 +102,7 @@ class CompiledDraws(DrawingCalls):  # type: ignore[no-untyped-call]
         """The compiler's numbers with eager's dtype and strides, which a decomposition may get wrong."""
         with untouched_random_numbers():
             eager = plain(*args, **kwargs)
-        if isinstance(made, torch.Tensor) and isinstance(eager, torch.Tensor) and made.shape == eager.shape:
-            return eager.copy_(made)
-        return made
+        return _in_layout_of(eager, made)
 
     def _given(self, plain: Any, parts: Sequence[Drawn], args: Any, kwargs: Any) -> Any:
         made = plain(*args, **kwargs)  # by the mode below, which notes its dtype
@@ -147,6 +146,16 @@ class CompiledDraws(DrawingCalls):  # type: ignore[no-untyped-call]
             return found
         alike = [seeds for name, seeds in self._seeds.items() if torch.device(name).type == device.type]
         return alike[0] if len(alike) == 1 else None
+
+
+def _in_layout_of(eager: Any, made: Any) -> Any:
+    """The numbers of one in the tensors of the other, if their sizes are the same."""
+    pairs = [*zip(tree_leaves(eager), tree_leaves(made), strict=False)]
+    if not all(isinstance(e, torch.Tensor) and e.shape == getattr(m, "shape", None) for e, m in pairs):
+        return made
+    for one, other in pairs:
+        one.copy_(other)
+    return eager
 
 
 def _wrong_draw(plain: Any, made: torch.Tensor, args: Any, kwargs: Any) -> dict[str, str]:

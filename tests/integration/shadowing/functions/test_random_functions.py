@@ -70,6 +70,13 @@ def test_what_is_drawn_has_the_dtype_of_eager() -> None:
     assert culprit.origin[0].file == __file__
 
 
+def test_what_is_drawn_has_the_strides_of_eager() -> None:
+    result = kernelscope.check_correctness(lambda x: F.rrelu(x, training=True), (torch.randn(5, 6).t(),))
+    (culprit,) = result
+    assert "strides (1, 6) where eager has strides (5, 1)" in str(result).partition("\n")[0], str(result)
+    assert culprit.verdict == "wrong-function"
+
+
 def test_a_wrong_random_function_is_named() -> None:
     """Dropout that forgets to scale what it keeps: no kernel is wrong by its own graph."""
 

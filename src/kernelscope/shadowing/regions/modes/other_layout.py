@@ -11,7 +11,11 @@ import torch
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves, tree_map
 
-from kernelscope.probes.compiler_steps.decompositions import decomposition_of
+from kernelscope.probes.compiler_steps.decompositions import (
+    decomposition_of,
+    functional_arguments,
+    functional_of,
+)
 from kernelscope.probes.compiler_steps.fake_results import fake_results
 from kernelscope.probes.thread_mode import ThreadMode
 
@@ -36,13 +40,15 @@ class BelievedLayout(ThreadMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        is_new = isinstance(func, torch._ops.OpOverload) and not func._schema.is_mutable and not func.is_view
-        if self.step or not is_new or not tree_leaves(result):
+        is_new = isinstance(func, torch._ops.OpOverload) and not func.is_view
+        plain = functional_of(func) if is_new else None
+        if self.step or plain is None or not tree_leaves(result):
             return result
-        decomposition = decomposition_of(func)
-        ways = [(decomposition, f"decomposition of {func}")] if decomposition is not None else []
-        for way, step in [*ways, (func, f"fake implementation of {func}")]:
-            fake = fake_results(way, args, kwargs or {})
+        given = functional_arguments(func, plain, args, kwargs or {})
+        decomposition = decomposition_of(plain)
+        ways = [(decomposition, f"decomposition of {plain}")] if decomposition is not None else []
+        for way, step in [*ways, (plain, f"fake implementation of {plain}")]:
+            fake = fake_results(way, given, kwargs or {})
             if fake is None:
                 continue
             believed = _described(fake)
