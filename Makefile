@@ -93,7 +93,9 @@ $(PYTEST) tests/tiny; \
 passed=true; \
 $(PYTEST) tests/unit tests/gcu tests/gpu tests/browser tests/integration || passed=false; \
 $(PYTEST) --dist worksteal tests/interpreted || passed=false; \
-cut -d ' ' -f 1 "$$cache/compiler/store/log" | sort | uniq -c || true; \
+awk '{ for (i = 2; $$(i + 1) != "ms"; ++i); how = $$1 == "not" ? "not kept" : $$1; calls[how]++; ms[how] += $$i } \
+  END { for (how in calls) printf "g++: %d %s, %d CPU seconds\n", calls[how], how, ms[how] / 1000 }' \
+  "$$cache/compiler/store/log" || true; \
 $$passed; \
 PATH="$$path"; \
 $(foreach benchmark,$(BENCHMARKS),$(BIN)/python $(benchmark) --write-docs;)
