@@ -28,6 +28,7 @@ class EagerLayout:
     def __init__(self, order: Sequence[Node], inputs: Mapping[Node, Any], symbols: Mapping[str, Any]) -> None:
         self._order = order
         self._changed = {} if any(map(depends_on_memory, order)) else _laid_out(inputs, symbols)
+        self._given = inputs
         self._inputs = dict(inputs) | {node: value for node, value, _ in self._changed.values()}
 
     def differences(
@@ -63,14 +64,27 @@ class EagerLayout:
             except CannotEvaluate:
                 continue  # the launch itself is not judged then, and that is reported
             if verdict.is_wrong:
-                verdict.reason = self._reason()
+                verdict.reason = self._reason(reference, node, other)
                 yield node, verdict
 
-    def _reason(self) -> str:
-        name, (_, value, strides) = next(iter(self._changed.items()))
+    def _reason(self, reference: Reference, output: Node, expected: torch.Tensor) -> str:
+        """Names the input whose layout changes the result by itself, or the first one where none does."""
+        name = next((n for n in self._changed if self._matters(n, reference, output, expected)), "")
+        name = name or next(iter(self._changed))
+        _, value, strides = self._changed[name]
         eager = list(value.stride())
         chosen = f"the strides {list(strides)} that Inductor chose for {name}"
         return f"the result of the operator for {chosen} differs from that for eager's, {eager}"
+
+    def _matters(self, name: str, reference: Reference, output: Node, expected: torch.Tensor) -> bool:
+        if len(self._changed) == 1:
+            return True
+        node = self._changed[name][0]
+        try:
+            made = reference.same(self._order, self._inputs | {node: self._given[node]}).get(output)
+        except CannotEvaluate:
+            return False
+        return isinstance(made, torch.Tensor) and not torch.equal(made, expected)
 
 
 def _laid_out(

@@ -66,6 +66,19 @@ def test_a_mishandled_layout_is_named(name: str, rows: Callable[..., torch.Tenso
     assert len(result.culprits) == 1
 
 
+def test_the_argument_whose_layout_matters_is_named() -> None:
+    @torch.library.custom_op("kernelscope_layouts::two", mutates_args=(), tags=(torch.Tag.flexible_layout,))
+    def two(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return takes_it_for_contiguous(x) + y
+
+    two.register_fake(lambda x, y: x.new_empty(x.shape))
+    torch._dynamo.reset()
+    with kernelscope.shadow() as result:
+        torch.compile(lambda: two(X.t().contiguous().sin(), X.t().contiguous().cos()))()
+    assert result.culprit is not None, str(result)
+    assert "that Inductor chose for sin differs" in result.culprit.reason
+
+
 def test_a_layout_that_is_handled_is_fine(any_rows: Callable[..., torch.Tensor]) -> None:
     torch._dynamo.reset()
     with kernelscope.shadow() as result:
