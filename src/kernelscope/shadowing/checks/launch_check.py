@@ -172,7 +172,8 @@ class LaunchCheck:
             return
         self._laid_out.add(site)
         nodes, outputs = pending.nodes, {o.node: o for o in pending.evaluated if not o.key}
-        layout = EagerLayout(nodes.order, pending.inputs, pending.state.symbols)
+        is_backward = launch.phase == "backward"
+        layout = EagerLayout(nodes.order, pending.inputs, pending.state.symbols, is_guess=is_backward)
         for node, verdict in layout.differences(pending.reference, eager, list(outputs)):
             self.result.add(self._culprit(launch, pending, outputs[node], verdict))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -77,6 +78,47 @@ def test_the_argument_whose_layout_matters_is_named() -> None:
         torch.compile(lambda: two(X.t().contiguous().sin(), X.t().contiguous().cos()))()
     assert result.culprit is not None, str(result)
     assert "that Inductor chose for sin differs" in result.culprit.reason
+
+
+def test_a_mishandled_layout_in_a_backward_is_named(rows: Callable[..., torch.Tensor]) -> None:
+    class Turned(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return rows((gradient * X).t().contiguous() + 1)
+
+    torch._dynamo.reset()
+    with kernelscope.shadow() as result:
+        torch.compile(Turned.apply)(X.clone().requires_grad_()).square().sum().backward()
+    assert [each.kernel_name for each in result] == ["kernelscope_layouts.rows.default"], str(result)
+
+
+class Attention(torch.nn.Module):
+    """Behind convolutions, as in a U-Net: what the forward saves for its backward has another layout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = (torch.nn.Conv2d(*sizes, 3, padding=1) for sizes in ((3, 32), (32, 3)))
+        self.given = torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pixels = torch.nn.functional.silu(self.first(x)).flatten(2).transpose(1, 2)
+        parts = [layer(pixels).view(2, 64, 4, 8).transpose(1, 2) for layer in self.given]
+        found = torch.nn.functional.scaled_dot_product_attention(*parts)
+        out: torch.Tensor = self.last(found.transpose(1, 2).reshape(2, 64, 32).mT.reshape(2, 32, 8, 8))
+        return out
+
+
+def test_attention_behind_convolutions_is_not_accused() -> None:
+    torch.manual_seed(0)
+    model = torch.compile(Attention())
+    torch._dynamo.reset()
+    with kernelscope.shadow() as result:
+        model(torch.randn(2, 3, 8, 8)).square().mean().backward()
+    assert result.status == 0, str(result)
 
 
 def test_a_layout_that_is_handled_is_fine(any_rows: Callable[..., torch.Tensor]) -> None:
