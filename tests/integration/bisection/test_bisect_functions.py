@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.programs import wrong_functions as programs
+from tests.programs import wrong_launches as launches
 from tests.programs.wrong_functions import WRONG_FUNCTIONS, WrongFunction
-from tests.programs.wrong_launches import LAYOUTS, WRONG_LAUNCHES
+from tests.programs.wrong_launches import LAYOUTS, STRIDES_OF_RESULTS, WRONG_LAUNCHES
 
 import kernelscope
 from kernelscope.bisection import BisectResult
@@ -30,6 +31,8 @@ def test_the_step_is_named(each: WrongFunction) -> None:
 
 def _failure(each: WrongFunction) -> str:
     """The verdict, and the name in it: that of the operator, of the pass, of the kernel."""
+    if each.kind == STRIDES_OF_RESULTS:  # no operator computes something wrong: the step alone is named
+        return f"{each.by_inductor}: {each.step} "
     name = each.step.removeprefix("decomposition of ").removeprefix("pass ").partition(" (")[0]
     return f"{each.by_inductor}: {name} "
 
@@ -47,6 +50,11 @@ def assert_ends_at(each: WrongFunction, result: BisectResult) -> None:
         assert (cause.axis, switch.name.rpartition("/")[2]) == ("pass", "constant_fold_uniform_value"), str(
             result
         )
+    elif each.fn is launches.puts_two:
+        assert (cause.axis, switch.name) == ("decomposition", "aten.put.default"), str(result)
+    elif each.fn is launches.adds_a_product:
+        assert (cause.axis, switch.name) == ("backend", "aot_eager_decomp_partition"), str(result)
+        assert switch.info["step"] == each.step, str(result)
     elif each.fn is programs.leaks:
         assert (cause.axis, switch.name) == ("decomposition", "aten.leaky_relu.default"), str(result)
     else:

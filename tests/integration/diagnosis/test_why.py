@@ -146,6 +146,7 @@ def test_two_checks_are_refused(tmp_path: Path) -> None:
 
 def test_a_check_that_was_not_run_and_a_script_that_cannot_run_twice(tmp_path: Path) -> None:
     (tmp_path / "reads.py").write_text("import sys\nprint('read', input())\n")
+    (tmp_path / "check.py").write_text("def f(folder):\n    return True\n")
     done = why(tmp_path, "--quick", "--predicate", "check.py:f", "reads.py", status=2, said="a line\n")
     assert "read a line" in done.stderr
     assert done.stdout.startswith("no answer: the check was not run, because of --quick")

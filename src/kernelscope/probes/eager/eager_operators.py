@@ -171,7 +171,10 @@ class OperatorMode(ThreadMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        args = with_tensors(func, args)
+        try:
+            args = with_tensors(func, args)
+        except Exception:
+            BUS.finding(own_fault(f"looking at the arguments of {func}"))
         here = BUS.here
         if self.is_over:
             leave_soon(lambda: _left(self))
