@@ -23,9 +23,7 @@ from .hooked_source import GRAPH_CALL, HERE, Codes, at, compiled, contained, in_
 _TOGETHER = 32  # tensors that wait at most
 _BYTES_IN_CACHE = 32 << 20  # of them: then they are still in a GPU's cache
 _SMALL_LAUNCH = 16 << 20  # bytes: so little is ready on the GPU before the host has launched the next
-_BYTES_OF_SMALL = (
-    128 << 20
-)  # of tensors that wait, where launches are small: few kernels count, not the cache
+_BYTES_OF_SMALL = 128 << 20  # that wait where launches are small: there, the number of kernels counts
 _BYTES_HELD = 32 << 20  # of tensors that the wrapper would have deleted: so much more memory is in use
 _POOL = "alloc_from_pool("
 # Calls that launch nothing and write to nothing.
