@@ -10,12 +10,12 @@ from tests.support.sample_runs import GRAPH
 
 from kernelscope.config import Config
 from kernelscope.events import GraphCall
-from kernelscope.probes import notifier
-from kernelscope.probes.notifier import Notifier
+from kernelscope.probes import bus as bus_module
+from kernelscope.probes.bus import Bus
 from kernelscope.recording import Recording
 
 
-def begun_at_once(bus: Notifier, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def begun_at_once(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Two threads begin a graph call: the one with the lower number is the later one to come to its end."""
     has_number, may_go_on = threading.Event(), threading.Event()
 
@@ -28,7 +28,7 @@ def begun_at_once(bus: Notifier, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     numbers: list[int] = []
     slow = threading.Thread(target=lambda: numbers.append(bus.graph_call(GRAPH, "forward", 0)))
     with monkeypatch.context() as patched:
-        patched.setattr(notifier, "GraphCall", held_up_in_one)
+        patched.setattr(bus_module, "GraphCall", held_up_in_one)
         slow.start()
         assert has_number.wait(60)
         numbers.append(bus.graph_call(GRAPH, "forward", 0))
@@ -40,7 +40,7 @@ def begun_at_once(bus: Notifier, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.timeout(120)
 def test_what_begins_at_once_on_two_threads_began_before_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    bus = Notifier()
+    bus = Bus()
     before = begun_at_once(bus, monkeypatch)
     first = bus.attach(Recording(Config()))
     assert max(before) < first <= bus.graph_call(GRAPH, "forward", 0)
