@@ -48,43 +48,60 @@ class EagerLayout:
         """The outputs that depend on the layout by more than rounding explains."""
         if not self._changed:
             return
-        order, inputs, eps = self._order, self._inputs, coarsest_eps(self._order, [])
         try:
-            expected = reference.same(order, inputs)
+            expected = reference.same(self._order, self._inputs)
         except CannotEvaluate:  # for the layout at hand it could be
             return
-        generator = torch.Generator().manual_seed(0)
         for node in outputs:
             made, other = eager.get(node), expected.get(node)
             if not isinstance(made, torch.Tensor) or not isinstance(other, torch.Tensor):
                 continue
-
-            def wide(node: Node = node) -> torch.Tensor:
-                found: torch.Tensor = reference.double(order, inputs)[node]
-                return found
-
-            def jittered(node: Node = node) -> torch.Tensor:
-                found: torch.Tensor = reference.jittered(order, inputs, generator)[node]
-                return found
-
-            def unwritten(node: Node = node, other: torch.Tensor = other) -> torch.Tensor | None:
-                return reference.unwritten(order, inputs, other, node)
-
-            try:
-                verdict = judge(made, other, wide, jittered, eps, unwritten=unwritten)
-            except CannotEvaluate:
-                continue  # the launch itself is not judged then, and that is reported
-            if verdict.is_wrong and not (self._is_guess and self._is_as_contiguous(reference, node, made)):
+            verdict = self._judged(reference, self._inputs, node, made, other)
+            if (
+                verdict is None or not verdict.is_wrong
+            ):  # None: the launch is not judged, and that is reported
+                continue
+            if not (self._is_guess and self._is_as_contiguous(reference, node, made)):
                 verdict.reason = self._reason(reference, node, other)
                 yield node, verdict
 
-    def _is_as_contiguous(self, reference: Reference, output: Node, made: torch.Tensor) -> bool:
-        changed = {node: value.contiguous() for node, value, _ in self._changed.values()}
+    def _judged(
+        self,
+        reference: Reference,
+        inputs: Mapping[Node, Any],
+        node: Node,
+        made: torch.Tensor,
+        expected: torch.Tensor,
+    ) -> Verdict | None:
+        """What a launch made, by what its operators make of other inputs; None where that is unknown."""
+        order, generator = self._order, torch.Generator().manual_seed(0)
+
+        def wide() -> torch.Tensor:
+            found: torch.Tensor = reference.double(order, inputs)[node]
+            return found
+
+        def jittered() -> torch.Tensor:
+            found: torch.Tensor = reference.jittered(order, inputs, generator)[node]
+            return found
+
+        def unwritten() -> torch.Tensor | None:
+            return reference.unwritten(order, inputs, expected, node)
+
         try:
-            found = reference.same(self._order, dict(self._given) | changed).get(output)
+            return judge(made, expected, wide, jittered, coarsest_eps(order, []), unwritten=unwritten)
+        except CannotEvaluate:
+            return None
+
+    def _is_as_contiguous(self, reference: Reference, node: Node, made: torch.Tensor) -> bool:
+        inputs = dict(self._given) | {n: value.contiguous() for n, value, _ in self._changed.values()}
+        try:
+            found = reference.same(self._order, inputs).get(node)
         except CannotEvaluate:
             return False
-        return isinstance(found, torch.Tensor) and torch.allclose(found, made, equal_nan=True)
+        verdict = None
+        if isinstance(found, torch.Tensor):
+            verdict = self._judged(reference, inputs, node, made, found)
+        return verdict is not None and not verdict.is_wrong
 
     def _reason(self, reference: Reference, output: Node, expected: torch.Tensor) -> str:
         """Names the input whose layout changes the result by itself, or the first one where none does."""
